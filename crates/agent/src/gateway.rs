@@ -1,15 +1,8 @@
-//! HTTP endpoint through which agents reach the policy and report rewards, built on the
-//! `turnwise-serve` server.
+//! HTTP endpoint for completions (`POST /v1/chat/completions`), the model list (`GET /v1/models`)
+//! and reports (`POST /v1/reward`, see [`crate::rewards`]).
 //!
-//! | request | reply |
-//! |---|---|
-//! | `POST /v1/chat/completions` | the policy's reply |
-//! | `GET /v1/models` | one model |
-//! | `POST /v1/reward` | accepts a report ([`crate::rewards`]) |
-//!
-//! Each API key identifies one episode. Requests with the key of an ended episode get status 410,
-//! and those with an unknown key get 401. OpenAI's clients retry neither. The run's sampling
-//! settings apply: a request's `temperature`, `top_p` and `seed` are ignored.
+//! Each API key identifies an episode. Keys of ended episodes get status 410, unknown keys 401;
+//! OpenAI's clients retry neither. A request's `temperature`, `top_p` and `seed` are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,18 +20,16 @@ use turnwise_serve::{Call, ChatReply, Completions, Limits, ServeError, Server};
 use crate::inbox::{Answer, Asked, Client, Inbox, RetryMark};
 use crate::rewards::Report;
 
-/// Model name listed by `/v1/models`.
+/// Model name in `/v1/models`.
 pub const MODEL: &str = "policy";
 
-/// Request header with the agent's name, for programs with several agents; defaults to the
-/// request's `model`.
+/// Header with the agent's name; defaults to the request's `model`.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
-/// Request header that names the current state, for credit methods that compare turns by state. The
-/// request's `metadata.state` has the same effect.
+/// Header (or `metadata.state`) that names the state for credit methods.
 pub const STATE_HEADER: &str = "x-turnwise-state";
 
-/// Number of ended episodes to remember, so that late requests and wrong keys get different errors.
+/// Ended episodes to remember, to tell late requests from wrong keys.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
@@ -156,7 +147,7 @@ fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
     }
     Ok(Asked {
         messages: messages.into_iter().map(message).collect(),
-        // `required` is not enforced: the reward teaches the policy to call tools.
+        // `required` is not enforced; rewards teach the policy to call tools.
         tools: if tool_choice == ToolChoice::None { Vec::new() } else { tools },
         agent: call.headers.get(AGENT_HEADER).cloned().unwrap_or(model),
         max_tokens: sampling.max_tokens,
@@ -193,7 +184,7 @@ fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     RetryMark { digest, may_repeat: !first }
 }
 
-/// A running endpoint; dropping it stops the server.
+/// A running endpoint; stops when dropped.
 pub struct Gateway {
     server: Server,
     table: Arc<Table>,
@@ -201,7 +192,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the endpoint at an address; port 0 selects a free port.
+    /// Starts the endpoint; port 0 selects a free port.
     ///
     /// # Errors
     /// Fails if the address cannot be bound or a thread cannot be started.
@@ -210,7 +201,7 @@ impl Gateway {
         let limits = Limits {
             connections: 1024,
             body_bytes: 32 << 20,
-            // A reply may wait while the policy samples and updates.
+            // A reply may wait for sampling and updates.
             answer: Duration::from_hours(24),
             loopback_hosts_only: listen.ip().is_loopback(),
             ..Limits::default()
@@ -224,12 +215,12 @@ impl Gateway {
         self.server.base_url()
     }
 
-    /// Registers an episode's inbox and returns the API key for it.
+    /// Registers an episode's inbox and returns its API key.
     pub fn open(&self, inbox: Arc<Inbox>) -> String {
         let mut episodes = self.table.lock();
         let number = episodes.next;
         episodes.next += 1;
-        // Keys must not be guessable, because anyone with a key can report rewards.
+        // Anyone with a key can report rewards.
         let random = [0_u8, 1].map(|part| self.random.hash_one((number, part)));
         let key = format!("turnwise-{number}-{:016x}{:016x}", random[0], random[1]);
         episodes.open.insert(key.clone(), inbox);

@@ -1,12 +1,9 @@
-//! One episode between its agent and the policy: queued requests, replies, retries and reports.
+//! One episode's requests, replies, retries and reports.
 //!
-//! Concurrent requests (threads, sub-agents) are queued and answered one at a time, in order of
-//! arrival. A client retries a request after a broken connection or a timeout. A retry gets the
-//! same reply as the original request and does not count as another turn. Retries are recognised by
-//! their `Idempotency-Key`, or by an identical body with a retry count above 0
-//! (`x-stainless-retry-count`, sent by OpenAI's clients). If a client sends neither header, a
-//! request with an identical body counts as a retry. OpenAI's clients send the retry count, so
-//! agents that use them can sample several replies to the same request.
+//! Concurrent requests are answered one at a time, in order of arrival. A retry gets the original's
+//! reply and is not another turn: it has the same `Idempotency-Key`, or the same body and a retry
+//! count above 0 (`x-stainless-retry-count`, sent by OpenAI's clients). Without either header, an
+//! identical body is a retry.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,27 +14,27 @@ use turnwise_core::{ChatMessage, Conversation, Reply, Tool};
 use crate::joining::{Answered, continued};
 use crate::rewards::{Report, Rewards, report_of_line};
 
-/// A request for the next message of a conversation.
+/// A chat completion request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// All messages.
     pub messages: Vec<ChatMessage>,
     /// Available tools.
     pub tools: Vec<Tool>,
-    /// Name of the agent that sent the request.
+    /// Name of the requesting agent.
     pub agent: String,
-    /// Maximum number of tokens in the reply.
+    /// Maximum reply tokens.
     pub max_tokens: Option<usize>,
     /// Stop strings.
     pub stop: Vec<String>,
-    /// Name of the state, if the agent gave one.
+    /// State name, if given.
     pub state: Option<String>,
 }
 
 /// A reply and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Id of the completion; reward reports can refer to it.
+    /// Completion id, to which reward reports can refer.
     pub id: String,
     /// The reply.
     pub reply: Reply,
@@ -45,19 +42,19 @@ pub struct Answer {
 
 /// A client waiting for a reply.
 pub trait Client: Send {
-    /// Returns true if the client has disconnected.
+    /// Returns true if the client disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Sends the reply; `None` if the episode ended without one.
+    /// Sends the reply, or `None` if the episode ended.
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
-/// How to recognise retries of a request.
+/// Recognises retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryMark {
-    /// The idempotency key, or the digest of the body.
+    /// Idempotency key, or digest of the body.
     pub digest: String,
-    /// True if another request with the same digest is a retry.
+    /// True if an equal digest means a retry.
     pub may_repeat: bool,
 }
 
@@ -73,14 +70,14 @@ impl Pending {
     }
 }
 
-/// What happened while waiting for the agent.
+/// An event while waiting for the agent.
 #[derive(Debug)]
 pub enum Event {
     /// The agent sent a request.
     Request(Box<Conversation>),
     /// The agent printed its last line.
     Finished,
-    /// The agent's stdout was closed.
+    /// The agent closed its stdout.
     Exited,
     /// The deadline passed.
     Timeout,
@@ -97,7 +94,6 @@ struct State {
     finished: bool,
     exited: bool,
     last_line: String,
-    /// The report in the last line, or the report that ended the episode.
     last_report: Option<Report>,
 }
 
@@ -108,20 +104,18 @@ impl State {
     }
 }
 
-/// Requests and reports from one agent program, which plays one episode at a time.
+/// Requests and reports of a program, which plays one episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
-    /// True if the program plays several episodes and ends each with a report line.
     reused: bool,
 }
 
-/// Prefix of the completion ids.
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox with no open episode. With `reused`, a report line ends an episode;
-    /// otherwise the program's exit ends it.
+    /// Creates an inbox without an episode. With `reused`, a report line ends an episode; otherwise
+    /// the program's exit does.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -146,7 +140,7 @@ impl Inbox {
         }
     }
 
-    /// Queues a request; `client` receives the reply.
+    /// Queues a request for `client`.
     pub fn submit(&self, asked: Asked, mark: RetryMark, client: Box<dyn Client>) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -165,10 +159,10 @@ impl Inbox {
         }
     }
 
-    /// Adds a report from the agent.
+    /// Adds a report.
     ///
     /// # Errors
-    /// Fails if the episode has ended, or if the report is invalid.
+    /// Fails if the episode has ended or the report is invalid.
     pub fn report(&self, report: Report, source: &'static str) -> Result<(), String> {
         let mut state = self.lock();
         if !state.open {
@@ -177,7 +171,7 @@ impl Inbox {
         state.add(report, source)
     }
 
-    /// Handles a line of the program's stdout.
+    /// Handles a line of stdout.
     pub fn line(&self, line: &str) {
         let line = line.trim();
         let mut state = self.lock();
@@ -192,13 +186,13 @@ impl Inbox {
         }
     }
 
-    /// Records that the program's stdout was closed.
+    /// Records that stdout was closed.
     pub fn exited(&self) {
         self.lock().exited = true;
         self.changed.notify_all();
     }
 
-    /// Sends the reply to the current request's clients.
+    /// Replies to the current request's clients.
     pub fn answer(&self, reply: &Reply) {
         let mut state = self.lock();
         let Some(current) = state.current.take() else { return };
@@ -215,11 +209,11 @@ impl Inbox {
         state.answered.push(Answered { messages, tools, reply: given, agent });
     }
 
-    /// Waits for the agent's next event, until `deadline` at the latest. Also polls `has_ended`,
-    /// because a child process may keep a pipe open after the program has exited.
+    /// Waits for the next event until `deadline`. Polls `has_ended`, because a child process may
+    /// keep the pipe open.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
-        // Time to read what a program wrote just before its end.
+        // Time to read a program's last output.
         const GRACE: Duration = Duration::from_secs(1);
         let mut ended: Option<Instant> = None;
         let mut state = self.lock();
@@ -228,8 +222,7 @@ impl Inbox {
                 return Event::Finished;
             }
             while let Some(next) = state.pending.pop_front() {
-                // A request whose client has left is not a turn; if the client repeats it, it is a
-                // new request.
+                // A request whose client left is not a turn; a repeated one is new.
                 if next.is_wanted() {
                     let asked = conversation(&state.answered, &next.asked);
                     state.current = Some(next);
@@ -256,11 +249,10 @@ impl Inbox {
         }
     }
 
-    /// Returns all reports of the episode, including one in the last line, and the last line
-    /// itself.
+    /// Returns all reports, including the last line's, and the last line.
     ///
     /// # Errors
-    /// Fails if the report in the last line is invalid.
+    /// Fails if the last line's report is invalid.
     pub fn outcome(&self) -> Result<(Rewards, String), String> {
         let mut state = self.lock();
         if let Some(report) = state.last_report.take() {
@@ -269,7 +261,7 @@ impl Inbox {
         Ok((state.rewards.clone(), state.last_line.clone()))
     }
 
-    /// Returns the name of the agent for each turn.
+    /// Returns each turn's agent.
     pub fn agents(&self) -> Vec<String> {
         self.lock().answered.iter().map(|answered| answered.agent.clone()).collect()
     }
@@ -294,7 +286,6 @@ mod tests {
         Asked { messages: vec![ChatMessage::new("user", text)], ..Asked::default() }
     }
 
-    /// A client's replies, and whether it has disconnected.
     #[derive(Clone, Default)]
     struct Waiting(Arc<Mutex<Vec<Option<Answer>>>>, Arc<AtomicBool>);
 
@@ -309,7 +300,6 @@ mod tests {
     }
 
     impl Waiting {
-        /// Returns the last reply; `None` if the episode had ended.
         fn answer(&self) -> Option<String> {
             self.0.lock().unwrap().last().cloned().expect("it waits").map(|answer| answer.reply.content)
         }
@@ -347,7 +337,6 @@ mod tests {
         let inbox = Inbox::new(false);
         inbox.begin();
         let first = submit(&inbox, "a", mark("x", false));
-        // While the request waits, while it is answered, and afterwards.
         let waiting = submit(&inbox, "a", mark("x", true));
         assert_eq!(next(&inbox).as_deref(), Some("a"));
         let running = submit(&inbox, "a", mark("x", true));
@@ -357,7 +346,6 @@ mod tests {
             assert_eq!(answer.answer().as_deref(), Some("b"));
         }
         assert_eq!((next(&inbox), inbox.agents().len()), (None, 1));
-        // The same question without a retry is a separate turn.
         let again = submit(&inbox, "a", mark("x", false));
         assert_eq!(next(&inbox).as_deref(), Some("a"));
         inbox.answer(&reply("c"));
@@ -391,8 +379,6 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(20);
         assert!(matches!(inbox.wait(soon(), || false), Event::Finished));
         assert_eq!(inbox.outcome().unwrap().0.total(), 1.0);
-        // The next episode starts without it. Without `reused`, a number in the output ends an
-        // episode only if the program exits.
         let inbox = Inbox::new(false);
         inbox.begin();
         inbox.line("0.25");

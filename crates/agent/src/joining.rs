@@ -1,9 +1,8 @@
-//! Finds the earlier turn that a request continues.
+//! Finds the turn that a request continues.
 //!
-//! A request continues a turn if its messages start with that turn's messages and reply, followed
-//! by at least one more. The tools must also be equal. If several turns match (branches of one
-//! conversation), the one with the most messages wins. Otherwise the request starts a new sequence,
-//! as for another sub-agent, a summarized history or edited messages.
+//! The request's messages must start with that turn's messages and reply, followed by at least one
+//! more, and the tools must be equal; the longest match wins. Other requests (sub-agents,
+//! summarized or edited histories) start a new sequence.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
@@ -11,17 +10,17 @@ use turnwise_core::{ChatMessage, Continued, Tool};
 /// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Messages of the request.
+    /// Request messages.
     pub messages: Vec<ChatMessage>,
-    /// Tools of the request.
+    /// Request tools.
     pub tools: Vec<Tool>,
-    /// The reply, as the agent received it.
+    /// Reply as the agent received it.
     pub reply: ChatMessage,
-    /// Name of the agent.
+    /// Agent name.
     pub agent: String,
 }
 
-/// Returns the turn that these messages continue, as an index into `answered`.
+/// Returns the index in `answered` of the turn that these messages continue.
 pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]) -> Option<Continued> {
     let fits = |earlier: &Answered| {
         let before = earlier.messages.len();
@@ -31,13 +30,12 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
             && same(&earlier.reply, &messages[before])
     };
     let candidates = answered.iter().enumerate().filter(|(_, earlier)| fits(earlier));
-    // The latest of those with the most messages.
     let (turn, earlier) = candidates.max_by_key(|(_, earlier)| earlier.messages.len())?;
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Returns true if two messages are equal, ignoring trimmed assistant text and reformatted JSON
-/// arguments, since frameworks change both.
+/// Compares messages, ignoring trimmed text and reformatted JSON arguments, which frameworks
+/// change.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),
@@ -84,10 +82,8 @@ mod tests {
         let find = |messages: &[ChatMessage]| continued(&answered, messages, &[]);
         let longest = [user("a"), assistant(" b\n"), user("c"), assistant("d"), user("e")];
         assert_eq!(find(&longest), Some(Continued { turn: 1, messages: 4 }));
-        // A branch: the second user message differs.
         let branch = [user("a"), assistant("b"), user("other")];
         assert_eq!(find(&branch), Some(Continued { turn: 0, messages: 2 }));
-        // The same question again, an edited history and another conversation are new sequences.
         for new in [
             vec![user("a")],
             vec![user("a"), assistant("B"), user("c")],
@@ -97,7 +93,6 @@ mod tests {
         ] {
             assert_eq!(find(&new), None, "{new:?}");
         }
-        // The later of two equal turns.
         let twice = [first.clone(), first.clone()];
         assert_eq!(continued(&twice, &branch, &[]).map(|found| found.turn), Some(1));
         let tool = Tool::from_json(r#"{"name":"f"}"#).unwrap();

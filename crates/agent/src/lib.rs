@@ -1,18 +1,9 @@
-//! Lets users train their own agents, as the environment `env.kind = "agent"`.
+//! The environment `env.kind = "agent"`, which trains a user's own agent: any program that calls an
+//! OpenAI-compatible endpoint.
 //!
-//! An agent is any program that calls an OpenAI-compatible endpoint. For each episode it gets a
-//! task, a base URL and an API key that identifies the episode. Each chat completion request is one
-//! turn: the request is the observation and the reply is the action. The program prints the reward
-//! in its last line of output, or posts it to `/v1/reward`.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`joining`] | the earlier turn that a request continues |
-//! | [`rewards`] | reward reports from agents, and how they are assigned to turns |
-//! | [`inbox`] | one episode: requests, replies, retries and reports |
-//! | [`gateway`] | the HTTP endpoint of all episodes |
-//! | [`program`] | the agent's process |
-//! | [`world`] | the environment and its settings |
+//! Each episode gets a task, a base URL and an API key. A chat completion request is the
+//! observation of a turn, the reply its action. The program prints the reward in its last line or
+//! posts it to `/v1/reward`.
 
 pub mod gateway;
 pub mod inbox;

@@ -1,4 +1,4 @@
-//! The agent's process: starts it, reads its output, and ends it together with its child processes.
+//! The agent's process and its children.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,11 +16,11 @@ const STDERR: usize = 4096;
 /// How to start an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSettings {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
     /// Working directory.
     pub directory: Option<PathBuf>,
-    /// True if the program plays several episodes.
+    /// Whether the program plays several episodes.
     pub reused: bool,
 }
 
@@ -29,15 +29,15 @@ pub struct Program {
     group: Group,
     stdin: Option<ChildStdin>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// The agent's requests and reports.
+    /// Requests and reports.
     pub inbox: Arc<Inbox>,
 }
 
 impl Program {
-    /// Starts an agent with the given environment variables.
+    /// Starts an agent with these environment variables.
     ///
     /// # Errors
-    /// Returns an error message that contains the command.
+    /// The message contains the command.
     pub fn start(
         settings: &ProgramSettings,
         inbox: Arc<Inbox>,
@@ -94,11 +94,11 @@ impl Program {
         Ok(Self { group, stdin, stderr, inbox })
     }
 
-    /// Sends an episode to the program as one line, and closes its stdin after the `last` one.
+    /// Sends an episode as one line; closes stdin after the `last` one.
     pub fn send(&mut self, episode: &str, last: bool) {
         if let Some(stdin) = &mut self.stdin {
-            // The write fails if the program does not read its input; its environment variables
-            // have the same data.
+            // Fails if the program does not read stdin; its environment variables have the same
+            // data.
             let _ = writeln!(stdin, "{episode}").and_then(|()| stdin.flush());
         }
         if last {
@@ -111,8 +111,7 @@ impl Program {
         self.group.has_ended()
     }
 
-    /// Waits up to 2 s for a program to exit after its stdout was closed, then kills it. Returns
-    /// `None` if the exit status is unknown.
+    /// Waits up to 2 s for the exit, then kills the program; `None` if its status is unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
         let until = Instant::now() + GRACE;
@@ -123,9 +122,8 @@ impl Program {
         self.group.status()
     }
 
-    /// Returns the last lines of stderr, formatted to be appended to an error message.
+    /// Returns the last lines of stderr for an error message.
     pub fn stderr(&self) -> String {
-        // Gives the reader time for the last output.
         std::thread::sleep(Duration::from_millis(50));
         let kept: Vec<u8> =
             self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();

@@ -1,13 +1,12 @@
-//! Reward reports from an agent, and how they are assigned to turns.
+//! Reward reports from an agent, assigned to turns at the end of the episode.
 //!
 //! | report | gets the reward |
 //! |---|---|
-//! | `{"reward": 1}` | the last turn of the episode |
-//! | `{"reward": 1, "call": "chatcmpl-.."}` | the turn that produced that completion |
-//! | `{"reward": 1, "agent": "solver"}` | the last turn of that agent |
+//! | `{"reward": 1}` | the episode's last turn |
+//! | `{"reward": 1, "call": "chatcmpl-.."}` | that completion's turn |
+//! | `{"reward": 1, "agent": "solver"}` | that agent's last turn |
 //!
-//! A later report for the same turn or agent replaces an earlier one, so a report that is sent
-//! twice counts once. Rewards are assigned at the end of the episode.
+//! A later report for the same target replaces the earlier one.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +14,21 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use turnwise_core::TurnReward;
 
-/// An agent's report on its episode, sent as the body of `POST /v1/reward` or as its last line of
-/// output.
+/// An agent's report: the body of `POST /v1/reward`, or the last line of output.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Report {
     /// A reward.
     pub reward: Option<f64>,
-    /// Id of the completion whose turn gets the reward.
+    /// Completion whose turn gets the reward.
     pub call: Option<String>,
-    /// Name of the agent whose last turn gets the reward.
+    /// Agent whose last turn gets the reward.
     pub agent: Option<String>,
-    /// Whether the task was solved.
+    /// Reported success.
     pub success: Option<bool>,
-    /// Metrics of the episode, by name.
+    /// Episode metrics by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Why the agent could not finish the episode.
+    /// Why the agent could not finish.
     pub error: Option<String>,
 }
 
@@ -38,7 +36,7 @@ impl Report {
     /// Parses a report.
     ///
     /// # Errors
-    /// Fails if the text is not a JSON object with these fields.
+    /// Fails if the text is not such a JSON object.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let object: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
@@ -52,25 +50,25 @@ enum Target {
     Agent(String),
 }
 
-/// All reports of an episode.
+/// An episode's reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rewards {
     given: BTreeMap<Target, (f64, &'static str)>,
-    /// Whether the agent reported that the task was solved.
+    /// Reported success.
     pub success: Option<bool>,
     /// Reported metrics.
     pub metrics: BTreeMap<String, f64>,
-    /// The agent's reason for not finishing the episode.
+    /// Why the agent could not finish.
     pub error: Option<String>,
 }
 
 impl Rewards {
-    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` maps a completion
-    /// id to its turn.
+    /// Adds a report. `source` becomes part of the reward's rule; `turn_of` maps completion ids to
+    /// turns.
     ///
     /// # Errors
-    /// Fails if the report names an unknown completion or both a completion and an agent, or if the
-    /// reward is not finite.
+    /// Fails if the completion is unknown, the report also names an agent, or the reward is not
+    /// finite.
     pub fn add(
         &mut self,
         report: Report,
@@ -102,13 +100,13 @@ impl Rewards {
         self.given.is_empty()
     }
 
-    /// Returns the sum of all rewards.
+    /// Returns the sum of rewards.
     pub fn total(&self) -> f64 {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the reward for each target with its turn and rule. `agents` lists the agent's name
-    /// for each turn. The reward of an agent that has no turn goes to the last turn of the episode.
+    /// Returns rewards with turn and rule. `agents` names each turn's agent; without a turn, an
+    /// agent's reward goes to the last one.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
@@ -126,8 +124,7 @@ impl Rewards {
     }
 }
 
-/// Parses the last line of an episode, which may be a JSON report or a number. `None` for other
-/// lines.
+/// Parses an episode's last line if it is a JSON report or a number.
 pub fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {
@@ -160,7 +157,6 @@ mod tests {
         let given = rewards.by_turn(&["planner", "planner", "solver"]);
         let found: Vec<(usize, f64, &str)> =
             given.iter().map(|given| (given.turn, given.reward, given.rule.as_str())).collect();
-        // The episode's reward was reported twice: the later one counts.
         let expected =
             [(2, 1.0, "episode, posted"), (0, 0.5, "call, posted"), (1, 2.0, "agent planner, posted")];
         assert_eq!(found, expected);

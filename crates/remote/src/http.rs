@@ -1,18 +1,16 @@
-//! HTTP requests with bounded replies, shared by all clients.
+//! HTTP requests with bounded replies.
 
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Timeout for connecting. TCP resends lost packets after 1, 3 and 7 s, and failed requests are
-/// retried, so a longer timeout would only delay switching to another server.
+/// Connection timeout. TCP resends after 1, 3 and 7 s; longer would only delay the next server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// How long the server asks clients to wait before a retry.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
@@ -20,20 +18,20 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 pub(crate) enum NoClient {
-    /// The API key cannot be used, for the given reason.
+    /// Why the API key is unusable.
     Key(String),
     Build(String),
 }
 
-/// Reason why a request has no reply. Messages contain no address.
+/// Why a request has no reply, without addresses.
 #[derive(Debug)]
 pub(crate) enum HttpError {
-    /// The connection failed, so nothing was sent.
+    /// Nothing was sent.
     Unreachable(String),
-    /// The connection was lost, or the reply is invalid.
+    /// The connection was lost or the reply is invalid.
     Broken(String),
     Timeout,
-    /// The reply is larger than this limit, in bytes.
+    /// The reply exceeds this many bytes.
     TooLarge(usize),
 }
 
@@ -46,7 +44,7 @@ impl HttpError {
         }
     }
 
-    /// Describes why a request with this timeout failed, worded to follow the server's name.
+    /// Describes the failure, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -64,8 +62,7 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// Returns the root cause of a failure ("connection refused", "unexpected end of file"), without an
-/// address.
+/// Returns the root cause ("connection refused"), without address.
 fn deepest_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
@@ -73,19 +70,17 @@ fn deepest_cause(error: reqwest::Error) -> String {
         cause = source;
     }
     let cause = cause.to_string();
-    // The rest of the text names the server and the certificate.
+    // The rest names the server and certificate.
     if cause.starts_with("invalid peer certificate") || cause.starts_with("certificate not valid for name") {
         return "the server's certificate was refused; is it one that the system trusts, for this server's name?".into();
     }
     cause
 }
 
-/// Returns the API key from an environment variable, or `None` if `variable` is empty.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// Returns a header value that contains a secret and is hidden in logs.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -93,26 +88,22 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     Ok(value)
 }
 
-/// Returns the value of an `Authorization` header.
 pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
 
-/// Whether to use the proxies from environment variables (`HTTPS_PROXY`, `NO_PROXY`).
+/// Use of `HTTPS_PROXY` and `NO_PROXY`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// Never. Inference servers and environments are on the local network, which proxies often
-    /// cannot reach.
+    /// Servers on the local network are often out of a proxy's reach.
     Ignored,
-    /// Use them. A hosted training service may be reachable only through a proxy. For a service on
-    /// the local network, set `NO_PROXY`.
+    /// A hosted service may need a proxy; for a local one, set `NO_PROXY`.
     OfEnvironment,
 }
 
-/// Returns the settings shared by all clients. Redirects are not followed, so the API key is only
-/// sent to the configured address.
+/// Shared settings. Redirects are not followed, so only the configured address gets the API key.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
-    // Required once per process, before the first client; an existing provider is kept.
+    // Required before the first client.
     #[cfg(feature = "tls")]
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().redirect(Policy::none()).connect_timeout(CONNECT);
@@ -122,12 +113,10 @@ pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     }
 }
 
-/// Creates a client.
 pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, NoClient> {
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
 
-/// Sends a request and reads a reply of at most `limit` bytes, all within `timeout`.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -137,7 +126,6 @@ pub(crate) async fn send(
     tokio::time::timeout(timeout, answer).await.unwrap_or(Err(HttpError::Timeout))
 }
 
-/// Reads a reply of at most `limit` bytes.
 pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let retry_after = header(&response, RETRY_AFTER).parse::<u64>().ok().map(Duration::from_secs);
@@ -152,12 +140,11 @@ pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Resul
     Ok(Reply { status, retry_after, content_type, body })
 }
 
-/// Returns a header as text, or an empty string if it is missing.
 fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Converts seconds to a duration of at most `u32::MAX` seconds.
+/// Converts to at most `u32::MAX` seconds.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
@@ -203,8 +190,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the result of a request to a server that sends this text; at most 10 bytes of the
-    /// body are read.
     fn answered(text: &str) -> Result<Reply, HttpError> {
         let text = text.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

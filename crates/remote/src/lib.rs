@@ -1,16 +1,9 @@
-//! The parts of a run that are remote: sampling on inference servers, training on services, and
-//! environments on servers. This is the only crate that uses an async runtime, but all its public
-//! functions block.
+//! Sampling on inference servers ([`engines`]), training on services with the Tinker API
+//! ([`tinker`]), and environments on servers (the feature `environments`). Only this crate uses an
+//! async runtime; all public functions block.
 //!
-//! | folder | subject |
-//! |---|---|
-//! | [`engines`] | rollouts on vLLM and SGLang servers |
-//! | [`tinker`] | training and sampling on services with the Tinker API |
-//! | `environments` | environments on servers (feature `environments`) |
-//! | `thread.rs`, `http.rs` | shared code: the request thread, and HTTP requests with a limited reply size |
-//!
-//! A source creates the policy of a run. This source wraps another one, and moves sampling to
-//! servers if the config has a `rollout.engine` table:
+//! A source creates a run's policy. This one wraps another and samples on servers if the config has
+//! a `rollout.engine` table:
 //!
 //! ```
 //! use std::sync::Arc;

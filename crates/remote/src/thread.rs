@@ -1,4 +1,4 @@
-//! The request thread: runs async requests for blocking callers, and returns their results.
+//! Runs async requests for blocking callers.
 
 use std::future::Future;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use turnwise_core::{RequestId, SampleError};
 
-/// The thread ended while a caller was waiting.
+/// The thread ended while a caller waited.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the thread of the requests has ended")]
 pub(crate) struct ThreadEnded;
 
-/// A thread that runs an async runtime. Dropping it cancels its tasks.
+/// An async runtime; dropping it cancels its tasks.
 #[derive(Debug)]
 pub(crate) struct RequestThread {
     handle: Handle,
@@ -40,7 +40,6 @@ impl RequestThread {
         &self.handle
     }
 
-    /// Runs a future on the thread and waits for its result.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -52,7 +51,6 @@ impl RequestThread {
         receiver.recv().map_err(|_| ThreadEnded)
     }
 
-    /// Runs a fallible future on the thread and waits for its result.
     pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -64,7 +62,7 @@ impl RequestThread {
 impl Drop for RequestThread {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A task may drop the last owner on the thread itself, which cannot join itself.
+        // A thread cannot join itself, but its task may be the last owner.
         let own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
             let _ = thread.join();
@@ -72,7 +70,7 @@ impl Drop for RequestThread {
     }
 }
 
-/// The request's task ended without a result, because it panicked or its thread ended.
+/// The task panicked or its thread ended.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the task of a request has ended without an outcome")]
 pub(crate) struct TaskEnded;
@@ -98,7 +96,6 @@ impl<T> Outcomes<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
 
-    /// Waits for a result, at most until `deadline`; returns `None` if the deadline has passed.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -111,14 +108,13 @@ impl<T> Outcomes<T> {
         }
     }
 
-    /// Returns a result if one is available, without waiting.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }
 }
 
-/// A promise to send one result. If it is dropped unfulfilled, it sends an error. The receiver also
-/// holds a sender for later requests, so it would never see the channel close.
+/// Sends one result, or an error when dropped, because receivers keep a sender and never see the
+/// channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,
@@ -159,7 +155,6 @@ mod tests {
         let panics = || -> &'static str { panic!("the panic of a test") };
         thread.handle().spawn(async move { promise.keep(panics()) });
         assert!(outcomes.wait(soon()).is_err());
-        // The thread ends before and after the request.
         let promise = outcomes.promise(5);
         let handle = thread.handle().clone();
         handle.spawn(async move {

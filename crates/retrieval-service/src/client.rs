@@ -1,4 +1,4 @@
-//! HTTP client for Search-R1's retrieval protocol.
+//! HTTP client of Search-R1's protocol.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,22 +14,22 @@ use crate::settings::RequestKey;
 
 const PATH: &str = "/retrieve";
 
-/// Settings of an [`HttpRetriever`].
+/// An [`HttpRetriever`]'s settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
-    /// Timeout of one request, from connecting to the last byte of the response.
+    /// Timeout of a request, from connecting to the last byte.
     pub timeout: Duration,
-    /// Number of retries after a transient failure; each retry goes to the next server.
+    /// Retries after a transient failure, each on the next server.
     pub retries: u32,
-    /// Delay before trying again once every server has failed; doubled after each round.
+    /// Delay once every server has failed, doubled each round.
     pub backoff: Duration,
-    /// Maximum delay; it also limits a server's `Retry-After`.
+    /// Maximum delay, also for a server's `Retry-After`.
     pub backoff_max: Duration,
-    /// Maximum size of a response in bytes.
+    /// Maximum response in bytes.
     pub largest_answer: u64,
-    /// JSON key under which the queries are sent.
+    /// JSON key of the queries.
     pub request_key: RequestKey,
-    /// Whether servers may be on other machines.
+    /// Allow servers on other machines.
     pub allow_remote: bool,
 }
 
@@ -47,8 +47,7 @@ impl Default for HttpOptions {
     }
 }
 
-/// A retriever that queries one or more servers with the same collection. Requests rotate among the
-/// servers, and a failed request is retried on the next one.
+/// Rotates queries over servers with the same collection and retries failures on the next.
 #[derive(Debug)]
 pub struct HttpRetriever {
     agent: ureq::Agent,
@@ -57,7 +56,6 @@ pub struct HttpRetriever {
     requests: AtomicU64,
 }
 
-/// A failed attempt, and how long the server asked to wait.
 struct Failed {
     error: RetrievalError,
     wait: Option<Duration>,
@@ -70,13 +68,11 @@ impl From<RetrievalError> for Failed {
 }
 
 impl HttpRetriever {
-    /// Creates a client for the servers at these addresses, such as
-    /// `http://127.0.0.1:8000/retrieve`. The default path is `/retrieve`.
+    /// Creates a client for addresses such as `http://127.0.0.1:8000/retrieve` (the default path).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if an address is invalid, or on another machine without
-    /// permission.
+    /// Returns [`RetrievalError::Setting`] for invalid or disallowed remote addresses.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {
@@ -107,7 +103,7 @@ impl HttpRetriever {
         let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         if status != 200 {
             let mut text = Vec::new();
-            // If the connection breaks, the part that was read suffices.
+            // If the connection breaks, a part suffices.
             let _ = response.body_mut().as_reader().take(4096).read_to_end(&mut text);
             let body: String = String::from_utf8_lossy(&text).chars().take(200).collect();
             let error = RetrievalError::Status { server: server.to_owned(), status, body };
@@ -139,8 +135,7 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Returns the delay before round `round` (from 1), shortened by up to half depending on the
-    /// request.
+    /// Returns the delay before a round (from 1), shortened by up to half depending on the request.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();
@@ -149,8 +144,7 @@ impl HttpRetriever {
     }
 }
 
-/// Normalizes an address, or returns an error message if it is invalid. The message omits addresses
-/// that may contain a password.
+/// Normalizes an address. The error omits addresses that may contain a password.
 fn address(index: usize, server: &str, allow_remote: bool) -> Result<String, String> {
     let wrong = |reason: &str| format!("number {index} {reason}; write it as http://127.0.0.1:8000/retrieve");
     match turnwise_settings::check_address(server) {

@@ -1,4 +1,4 @@
-//! E5 and other sentence encoders, for queries and passages.
+//! Sentence encoders such as E5.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,14 +10,14 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 use turnwise_retrieval::RetrievalError;
 use turnwise_retrieval::dense::{Encoder, Encoding};
 
-/// Settings of a [`PrefixedEncoder`].
+/// A [`PrefixedEncoder`]'s settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// Text added before each query.
+    /// Text before each query.
     pub query_prefix: String,
-    /// Text added before each passage.
+    /// Text before each passage.
     pub passage_prefix: String,
-    /// Maximum length of a text, and precision of matrix multiplication.
+    /// Maximum length and matrix precision.
     pub sentence: SentenceOptions,
 }
 
@@ -32,8 +32,7 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings to store with vectors, which are all those that change vectors by more
-    /// than rounding.
+    /// Returns the settings to store with vectors: those that change them by more than rounding.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -43,14 +42,14 @@ impl EncoderOptions {
     }
 }
 
-/// A sentence encoder with prefixes for queries and passages.
+/// A sentence encoder with prefixes.
 #[derive(Debug)]
 pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint as computed by earlier versions, which covers only the weights. It is still
-    /// accepted, because existing vector indexes are expensive to recompute.
+    /// Fingerprint of earlier versions, over the weights only; accepted because indexes are
+    /// expensive to recompute.
     earlier: String,
 }
 
@@ -60,7 +59,7 @@ impl PrefixedEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], which names the file and the cause.
+    /// Returns [`RetrievalError::Setting`] with the file and cause.
     pub fn load(folder: &Path, options: EncoderOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =
@@ -77,7 +76,7 @@ impl PrefixedEncoder {
                 }
             }
         };
-        // Other settings that determine the vectors of passages.
+        // Other settings that determine passage vectors.
         let finish = |mut hash: Sha256| {
             hash.update(options.passage_prefix.as_bytes());
             hash.update((options.sentence.max_tokens as u64).to_le_bytes());
@@ -90,7 +89,7 @@ impl PrefixedEncoder {
         let earlier = finish(hash.clone());
         for name in other_files(folder) {
             if folder.join(&name).is_file() {
-                // Includes the name, because the same bytes have another meaning in another file.
+                // Equal bytes mean different things in other files.
                 hash.update(name.as_bytes());
                 add(&mut hash, &name)?;
             }
@@ -106,11 +105,11 @@ impl PrefixedEncoder {
     }
 }
 
-/// Returns the files in a model folder, other than the weights, that affect its vectors: those read
-/// by [`SentenceEncoder::load`] and by its tokenizer.
+/// Returns the files besides the weights that affect vectors: those read by
+/// [`SentenceEncoder::load`] and its tokenizer.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
-    // The encoder has already checked the list.
+    // The encoder already checked the list.
     let modules = std::fs::read(folder.join("modules.json")).unwrap_or_default();
     let modules: Vec<Value> = serde_json::from_slice(&modules).unwrap_or_default();
     let pooling =

@@ -1,14 +1,5 @@
-//! Retrieval over HTTP, and creation of retrievers from settings. Calls block; there is no async
-//! runtime.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `client.rs` | [`HttpRetriever`]: client for one or more servers |
-//! | `encoder.rs` | [`PrefixedEncoder`]: E5 and other sentence encoders |
-//! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
-//! | `protocol.rs` | requests and responses of Search-R1's `/retrieve` |
-//! | `server/` | [`Server`]: HTTP server for any retriever |
-//! | `settings.rs` | [`RetrievalConfig`] |
+//! Retrieval over HTTP ([`HttpRetriever`], [`Server`]), sentence encoders ([`PrefixedEncoder`]),
+//! and retrievers from settings ([`open`]). All calls block.
 //!
 //! ```
 //! use turnwise_retrieval_service::{RetrievalConfig, RetrieverKind};

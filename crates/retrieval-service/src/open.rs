@@ -1,4 +1,4 @@
-//! Opens a retriever from its settings.
+//! Opens retrievers.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use turnwise_retrieval::{
 
 use crate::{HttpRetriever, PrefixedEncoder, RetrievalConfig};
 
-/// A retriever and its cache.
+/// A retriever with a cache.
 #[derive(Debug)]
 pub struct OpenRetriever {
     cached: Cached,
 }
 
 impl OpenRetriever {
-    /// Returns the number of queries, and how many of them were cache hits.
+    /// Returns the numbers of queries and cache hits.
     pub fn counts(&self) -> CacheCounts {
         self.cached.counts()
     }
@@ -28,13 +28,13 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache, and also with batching if it uses a server or vectors.
+/// Opens a retriever with a cache and, for servers and vectors, batching. Servers are not contacted
+/// yet.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] if settings are invalid, and [`RetrievalError::File`] or
-/// [`RetrievalError::Index`] if an index folder is incomplete. Servers are not contacted before the
-/// first query.
+/// Returns [`RetrievalError::Setting`] for invalid settings, and [`RetrievalError::File`] or
+/// [`RetrievalError::Index`] for incomplete index folders.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

@@ -1,4 +1,4 @@
-//! Requests and responses of `POST /retrieve`, as in Search-R1's retrieval server and its clients.
+//! Requests and responses of Search-R1's `POST /retrieve`.
 //!
 //! ```text
 //! {"queries": ["..", ".."], "topk": 3, "return_scores": true}
@@ -6,10 +6,9 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The clients in verl-agent and SkyRL send `query` instead of `queries`. The server accepts either
-//! key, and a single text instead of a list. `topk` may be missing or null, in which case the
-//! server's default applies. `return_scores` defaults to false. Some servers return no `id`, or a
-//! numeric `id`; other keys are ignored.
+//! The server also accepts `query` (sent by verl-agent and SkyRL) and a text instead of a list.
+//! Without `topk`, its default applies; `return_scores` defaults to false. Servers may return a
+//! numeric `id` or none.
 
 use std::sync::Arc;
 
@@ -22,11 +21,11 @@ use turnwise_retrieval::{Hit, Passage};
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Texts to search for.
+    /// Search texts.
     pub queries: Vec<String>,
-    /// Number of passages per query, or `None` for the server's default.
+    /// Passages per query; `None` for the server's default.
     pub top_k: Option<usize>,
-    /// Whether the response should contain scores.
+    /// Return scores.
     pub return_scores: bool,
 }
 
@@ -74,18 +73,17 @@ enum Item<'a> {
     Bare(Document<'a>),
 }
 
-/// Returns the body of a response.
+/// Returns a response body. Scores that are not finite become 0.
 ///
 /// # Errors
-/// This cannot fail: all values can be written as JSON, and scores that are not finite are written
-/// as 0.
+/// Never fails, because all values can be written as JSON.
 pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_json::Error> {
     let mut body = Vec::new();
     write_answer(&mut body, lists, return_scores)?;
     Ok(body)
 }
 
-/// Returns the body of a response, or `None` if it would exceed `most` bytes.
+/// Returns a response body, unless it exceeds `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,
@@ -144,10 +142,8 @@ fn write_answer(
     serde_json::to_writer(body, &Answer { result })
 }
 
-/// Parses the body of a response to `queries` queries.
-///
-/// A document without an id gets the first 16 hexadecimal digits of the SHA-256 of its contents.
-/// Missing scores are 0. Lists longer than `top_k` are truncated.
+/// Parses a response to `queries` queries, with up to `top_k` passages each. A missing id becomes
+/// 16 hexadecimal digits of the contents' SHA-256, a missing score 0.
 ///
 /// # Errors
 ///

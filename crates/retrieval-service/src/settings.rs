@@ -1,4 +1,4 @@
-//! Settings of a retriever.
+//! A retriever's settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,71 +31,68 @@ impl RequestKey {
     }
 }
 
-/// Settings of a retriever.
+/// A retriever's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrievalConfig {
     /// Kind of retriever.
     pub kind: RetrieverKind,
-    /// Index folder, as written by `turnwise index build`.
+    /// Index folder from `turnwise index build`.
     pub index: PathBuf,
-    /// Model folder of the text encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
+    /// Text encoder's model folder (E5 or sentence-transformers), for `dense` and `hybrid`.
     pub encoder: PathBuf,
-    /// Whether to search vectors approximately, with the folder's HNSW graph
-    /// (`turnwise index build --approximate`). This compares a few thousand vectors instead of all,
-    /// and may miss some hits. Only for `dense` and `hybrid`, and only with the feature `hnsw`.
+    /// Whether `dense` and `hybrid` use the HNSW graph of `turnwise index build --approximate`
+    /// (feature `hnsw`), which is faster and may miss hits.
     pub approximate: bool,
-    /// Text added before each encoded query. This setting and the next two default to those stored
-    /// with the index, or to E5's (`query: `, `passage: `, 256 tokens) if it has none. Values that
-    /// differ from those of the index are rejected.
+    /// Text before each encoded query. This and the next two settings default to the index's, or
+    /// else to E5's (`query: `, `passage: `, 256 tokens); values that differ from the index's are
+    /// rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
-    /// Text added before each encoded passage.
+    /// Text before each encoded passage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passage_prefix: Option<String>,
-    /// Maximum number of tokens per encoded text.
+    /// Maximum tokens per encoded text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_tokens: Option<usize>,
-    /// Numeric precision of the encoder.
+    /// The encoder's numeric precision.
     pub compute: Compute,
-    /// The constant k of reciprocal rank fusion (`hybrid`).
+    /// Constant k of reciprocal rank fusion (`hybrid`).
     #[schemars(range(min = 0.0, max = 1e9))]
     pub fusion_k: f64,
-    /// Number of passages that `hybrid` requests from each of its retrievers.
+    /// Passages that `hybrid` requests from each retriever.
     #[schemars(range(min = 1, max = 100_000))]
     pub fusion_depth: usize,
-    /// Addresses of servers that have the same collection. Requests rotate among them, and a failed
-    /// request is retried on the next server.
+    /// Servers with the same collection, used in turn; failed requests are retried on the next.
     pub servers: Vec<String>,
     /// JSON key under which queries are sent to servers.
     pub request_key: RequestKey,
     /// Whether servers may be on other machines.
     pub allow_remote: bool,
-    /// Timeout for a request to a server, in seconds, including the response.
+    /// Timeout of a server's response, in seconds.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// How often a failed request is retried, each time on the next server.
+    /// Retries of a failed request, each on the next server.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Delay in seconds once every server has failed; it doubles each time, and is randomly
-    /// shortened by up to half.
+    /// Delay in seconds once every server has failed; doubles each time and is randomly shortened
+    /// by up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
-    /// Maximum delay between two attempts, in seconds.
+    /// Maximum delay between attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of queries in a batch sent to a server or compared with vectors; 1 disables
-    /// batching.
+    /// Maximum queries in a batch, for servers and vectors; 1 disables batching.
     #[schemars(range(min = 1, max = 4096))]
     pub batch_queries: usize,
     /// How long a search waits for more queries, in milliseconds.
     #[schemars(range(min = 0.0, max = 10000.0))]
     pub batch_wait_ms: f64,
-    /// Maximum number of concurrent searches; further queries join the next search.
+    /// Maximum concurrent searches; further queries join the next.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
-    /// Maximum number of cached queries, with least-recently-used eviction. 0 disables the cache.
+    /// Maximum cached queries, evicting the least recently used; 0 disables the cache.
     #[schemars(range(max = 100_000_000))]
     pub cache: usize,
 }
@@ -133,7 +130,7 @@ impl RetrievalConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], which names the key and its valid values.
+    /// Returns [`RetrievalError::Setting`] with the key and its valid values.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -177,8 +174,7 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the settings of the text encoder. `made` contains the settings stored with the
-    /// index, which are the defaults.
+    /// Returns the encoder's settings, with those stored in the index (`made`) as defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

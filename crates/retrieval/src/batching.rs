@@ -1,4 +1,4 @@
-//! Batches the searches of concurrent callers.
+//! Batches concurrent searches.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,11 +10,11 @@ use crate::{Hit, RetrievalError, Retriever};
 /// Limits of [`Batching`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Maximum number of queries in a joint search; larger calls are passed on unchanged.
+    /// Maximum queries of a joint search; larger calls pass unchanged.
     pub max_queries: usize,
     /// How long a search waits for more queries.
     pub wait: Duration,
-    /// Maximum number of concurrent searches; further queries join the next search.
+    /// Maximum concurrent searches; further queries join the next.
     pub in_flight: usize,
 }
 
@@ -39,9 +39,8 @@ struct State {
     running: usize,
 }
 
-/// A retriever that merges queries from concurrent callers into one search, because servers and
-/// encoders process batches faster than single queries. One of the callers runs the search for all
-/// of them.
+/// Merges queries of concurrent callers into one search, which one of them runs, because servers
+/// and encoders are faster in batches.
 pub struct Batching {
     inner: Arc<dyn Retriever>,
     options: BatchingOptions,
@@ -56,7 +55,7 @@ impl std::fmt::Debug for Batching {
 }
 
 impl Batching {
-    /// Returns a retriever that batches searches of `inner`.
+    /// Batches searches of `inner`.
     pub fn new(inner: Arc<dyn Retriever>, options: BatchingOptions) -> Self {
         Self { inner, options, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -65,8 +64,7 @@ impl Batching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first request and those that can join it: they must have the same `top_k`, and fit
-    /// within the maximum number of queries.
+    /// Takes the first request and those with equal `top_k` that fit.
     fn take(&self, state: &mut State) -> Vec<Arc<Request>> {
         let Some(top_k) = state.waiting.front().map(|request| request.top_k) else { return Vec::new() };
         let (mut taken, mut left, mut queries) = (Vec::new(), VecDeque::new(), 0);
@@ -84,7 +82,6 @@ impl Batching {
         taken
     }
 
-    /// Runs several requests as one search and gives each its own results.
     fn serve(&self, requests: &[Arc<Request>]) {
         let search = |queries: &[&str], top_k: usize| {
             catch_unwind(AssertUnwindSafe(|| self.inner.search(queries, top_k))).unwrap_or_else(|_| {
@@ -105,7 +102,7 @@ impl Batching {
                     give(request, Ok(lists.by_ref().take(request.queries.len()).collect()));
                 }
             }
-            // If one query may have caused the error, each request is repeated on its own.
+            // If a query may have caused the error, requests are repeated one by one.
             Err(error) if error.may_lie_in_a_query() && requests.len() > 1 => {
                 for request in requests {
                     let queries: Vec<&str> = request.queries.iter().map(String::as_str).collect();
@@ -149,8 +146,7 @@ impl Retriever for Batching {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            // This caller runs the search. Reserved at once, so that no other caller also waits for
-            // queries.
+            // Reserved at once, so that no other caller also waits for queries.
             state.running += 1;
             let until = Instant::now() + self.options.wait;
             while state.queries < self.options.max_queries {
@@ -216,24 +212,20 @@ mod tests {
     #[test]
     fn a_failure_reaches_those_it_belongs_to() {
         let options = BatchingOptions { max_queries: 64, wait: Duration::from_millis(100), in_flight: 1 };
-        // A transient error reaches all callers of the search.
         let echo = Arc::new(Echo::default());
         echo.fail(1);
         let failed = together(options, &echo, 2).into_iter().filter(Result::is_err).count();
         assert!((1..=2).contains(&failed), "{failed}");
-        // An error caused by a query reaches only its caller.
         let echo = Arc::new(Echo::default());
         echo.refuse("3a");
         let answers = together(options, &echo, 6);
         let failed: Vec<usize> = (0..6).filter(|&caller| answers[caller].is_err()).collect();
         assert_eq!(failed, [3]);
-        // Also if a server's search fails, which may be transient.
         let echo = Arc::new(Echo::default());
         echo.break_down_at("1a");
         let answers = together(options, &echo, 4);
         let failed: Vec<usize> = (0..4).filter(|&caller| answers[caller].is_err()).collect();
         assert_eq!(failed, [1]);
-        // Also for a panic.
         let echo = Arc::new(Echo::default());
         echo.panic_at("2b");
         let answers = together(options, &echo, 4);

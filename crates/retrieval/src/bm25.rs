@@ -1,4 +1,4 @@
-//! BM25 over passages, ranked like Pyserini's default search.
+//! BM25 over passages, ranked like Pyserini's default.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::lucene::{Bm25, IndexBuilder, SearchIndex};
 use crate::store::PassageStore;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Calls with at least this many queries use several threads.
+/// Minimum number of queries for several threads.
 const MANY_QUERIES: usize = 16;
 
-/// Finds passages by keyword, using Lucene's BM25 with k1 = 0.9 and b = 0.4 on the contents, which
-/// include the title. Ties are ordered by id.
+/// Keyword search with Lucene's BM25 (k1 = 0.9, b = 0.4) over title and text; ties are ordered by
+/// id.
 #[derive(Debug)]
 pub struct Bm25Retriever {
     index: SearchIndex,
@@ -21,7 +21,7 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// Builds an in-memory index; suitable for up to a million passages.
+    /// Builds an in-memory index, for up to a million passages.
     ///
     /// # Errors
     ///
@@ -36,12 +36,12 @@ impl Bm25Retriever {
         Ok(Self { index: builder.finish()?, passages })
     }
 
-    /// Memory-maps a folder written by `turnwise index build` (or [`crate::build::build`]).
+    /// Memory-maps a folder written by `turnwise index build` ([`crate::build::build`]).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] if the folder does not contain
-    /// a complete Turnwise index.
+    /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] unless the folder has a
+    /// complete index.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);

@@ -1,4 +1,4 @@
-//! Read-only bytes, in memory or in a memory-mapped file.
+//! Read-only bytes in memory or a mapped file.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,14 @@ use memmap2::Mmap;
 
 pub(crate) enum Bytes {
     Memory(Vec<u8>),
-    /// A mapped file.
     Mapped(Mmap),
 }
 
 impl Bytes {
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the map is read-only and all that is read from it is checked, so other contents cannot break Rust's
-        // rules. The program writes such a file once, in a new folder; shortening it by hand while it is open would end
-        // the program.
+        // SAFETY: the map is read-only and its content is checked when read. Such files are written
+        // once, in a new folder; shortening an open one by hand would end the program.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self::Mapped(map))

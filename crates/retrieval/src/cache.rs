@@ -1,4 +1,4 @@
-//! Cache of search results.
+//! Search result cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,6 @@ struct Key {
 
 struct Entry {
     hits: Vec<Hit>,
-    /// Time of last use, to evict the least recently used entry.
     used: u64,
 }
 
@@ -25,24 +24,23 @@ struct Kept {
     clock: u64,
 }
 
-/// Numbers of cache hits and misses.
+/// Cache hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Queries found in the cache, or identical to another query in the same call.
+    /// Queries in the cache, or repeated within a call.
     pub hits: u64,
-    /// Queries that had to be searched.
+    /// Queries searched.
     pub misses: u64,
 }
 
 impl CacheCounts {
-    /// Returns the cache hit rate, or 0 before the first query.
+    /// Returns the hit rate; 0 without queries.
     pub fn hit_rate(self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 }
 
-/// A retriever with an LRU cache for `capacity` queries. Two queries share a cache entry if their
-/// text and `top_k` are equal. Errors are not cached.
+/// A retriever with an LRU cache, keyed by query and `top_k`. Errors are not cached.
 pub struct Cached {
     inner: Arc<dyn Retriever>,
     capacity: usize,
@@ -58,12 +56,12 @@ impl std::fmt::Debug for Cached {
 }
 
 impl Cached {
-    /// Returns a retriever with a cache of up to `capacity` queries.
+    /// Caches up to `capacity` queries.
     pub fn new(inner: Arc<dyn Retriever>, capacity: usize) -> Self {
         Self { inner, capacity, kept: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// Returns the counts since the cache was created.
+    /// Returns the counts so far.
     pub fn counts(&self) -> CacheCounts {
         CacheCounts { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
@@ -111,7 +109,6 @@ impl Retriever for Cached {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             keys.iter().map(|key| kept.get(key)).collect()
         };
-        // Each unknown query once, even if the call repeats it.
         let mut unknown: Vec<usize> = Vec::new();
         let mut known_at: HashMap<&Key, usize> = HashMap::new();
         for (index, key) in keys.iter().enumerate() {

@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error from a retriever. Clones are cheap, because one failed request may belong to many callers.
+/// Error from a retriever, cheap to clone for many callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {
     /// A setting is invalid.
     #[error("{key}: {reason}")]
     Setting {
-        /// Name of the setting.
+        /// Setting name.
         key: String,
         /// Cause and fix.
         reason: String,
     },
-    /// A file or folder cannot be read or written, or has invalid content.
+    /// A file or folder is unreadable, unwritable or invalid.
     #[error("{}: {reason}", path.display())]
     File {
-        /// Path of the file or folder.
+        /// File or folder path.
         path: PathBuf,
         /// Cause and fix.
         reason: String,
@@ -25,9 +25,9 @@ pub enum RetrievalError {
     /// A line of a file is not a passage.
     #[error("{}, line {line}: {reason}", path.display())]
     Line {
-        /// Path of the file.
+        /// File path.
         path: PathBuf,
-        /// Line number, counted from 1.
+        /// Line, counted from 1.
         line: u64,
         /// Cause and fix.
         reason: String,
@@ -35,50 +35,50 @@ pub enum RetrievalError {
     /// The index failed.
     #[error("the index failed: {reason}")]
     Index {
-        /// Cause of the failure.
+        /// Cause.
         reason: String,
     },
-    /// The build was stopped before it was complete.
+    /// The build was stopped.
     #[error("stopped before it was finished")]
     Interrupted,
-    /// The encoder failed on a text.
+    /// The encoder failed.
     #[error("the encoder failed: {reason}")]
     Encoder {
-        /// Cause of the failure.
+        /// Cause.
         reason: String,
     },
-    /// The server did not respond in time.
+    /// The server was too slow.
     #[error("{server}: no answer within {seconds} s")]
     Timeout {
-        /// Address of the server.
+        /// Server address.
         server: String,
         /// Timeout in seconds.
         seconds: String,
     },
-    /// The connection failed or was closed.
+    /// The connection failed or closed.
     #[error("{server}: no connection: {reason}")]
     Unreachable {
-        /// Address of the server.
+        /// Server address.
         server: String,
-        /// Cause of the failure.
+        /// Cause.
         reason: String,
     },
-    /// The server returned a status other than 200.
+    /// The status was not 200.
     #[error("{server}: status {status}: {body}")]
     Status {
-        /// Address of the server.
+        /// Server address.
         server: String,
         /// HTTP status code.
         status: u16,
-        /// Start of the server's response.
+        /// Start of the response.
         body: String,
     },
-    /// The response does not follow the protocol.
+    /// The response violates the protocol.
     #[error("{server}: the answer is not one of the protocol: {reason}")]
     Answer {
-        /// Address of the server.
+        /// Server address.
         server: String,
-        /// Cause of the failure.
+        /// Cause.
         reason: String,
     },
 }
@@ -95,7 +95,7 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if retrying the search may succeed.
+    /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Setting { .. }
@@ -109,8 +109,7 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if the query itself may have caused the error, rather than an unreachable or
-    /// overloaded retriever. Servers return 500 if their search fails.
+    /// Returns true if the query itself may be the cause. Servers return 500 if their search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }
@@ -121,7 +120,7 @@ impl From<crate::lucene::SearchError> for RetrievalError {
         use crate::lucene::SearchError;
         match error {
             SearchError::Io { path, source } => Self::file(&path, &source),
-            // Other messages already name the path and the fix.
+            // Other messages already name path and fix.
             error => Self::Index { reason: error.to_string() },
         }
     }

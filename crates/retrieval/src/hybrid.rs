@@ -1,4 +1,4 @@
-//! Combines several retrievers by rank.
+//! Combines retrievers by rank.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Uses reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` over the
-/// retrievers that found it, where ranks start at 1. The retrievers' own scores are not used, so
-/// they need not be comparable. Passages are identified by id; ties are ordered by id.
+/// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` (ranks from 1) over the
+/// retrievers that found it. Passages are identified, and ties ordered, by id.
 ///
 /// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
-/// individual Rank Learning Methods" (SIGIR 2009), with their k = 60.
+/// individual Rank Learning Methods" (SIGIR 2009), with k = 60.
 pub struct Hybrid {
     sources: Vec<Arc<dyn Retriever>>,
     k: f64,
@@ -33,13 +32,11 @@ impl Hybrid {
     /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Combines retrievers. Each of them is asked for `depth` passages, or for `top_k` if that is
-    /// more.
+    /// Combines retrievers, asking each for `depth` passages, or `top_k` if more.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if there are no retrievers, or if `k` is negative or
-    /// NaN.
+    /// Returns [`RetrievalError::Setting`] without retrievers, or if `k` is negative or NaN.
     pub fn new(sources: Vec<Arc<dyn Retriever>>, k: f64, depth: usize) -> Result<Self, RetrievalError> {
         let refuse = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -62,7 +59,7 @@ impl Hybrid {
             let mut rank = 0.0;
             let mut seen: std::collections::HashSet<&str> = std::collections::HashSet::new();
             for hit in *list {
-                // A repeated passage counts at its first place.
+                // A repeated passage counts at its first rank.
                 if seen.insert(&hit.passage.id) {
                     rank += 1.0;
                     scores.entry(&hit.passage.id).or_insert((0.0, &hit.passage)).0 += 1.0 / (self.k + rank);
@@ -124,7 +121,7 @@ mod tests {
     fn ranks_are_added_by_hand() {
         let found = hybrid(&[&["a", "b", "c"], &["c", "d", "a"]], 10).search(&["q"], 3).unwrap().remove(0);
         let found: Vec<(&str, f32)> = found.iter().map(|hit| (hit.passage.id.as_str(), hit.score)).collect();
-        // Both are first and third: equal, so ordered by id; then `b` and `d`, each second.
+        // `a` and `c` tie, ordered by id; then `b` and `d`.
         let both = (1.0 / 61.0 + 1.0 / 63.0) as f32;
         assert_eq!(found, [("a", both), ("c", both), ("b", (1.0 / 62.0) as f32)]);
     }

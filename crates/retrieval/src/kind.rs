@@ -1,4 +1,4 @@
-//! The kinds of retrievers that can be configured.
+//! Kinds of retrievers.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum RetrieverKind {
 }
 
 impl RetrieverKind {
-    /// Returns the name used in settings.
+    /// Returns the name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bm25 => "bm25",

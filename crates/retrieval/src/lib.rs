@@ -1,7 +1,6 @@
 //! Passage retrieval.
 //!
-//! A [`Retriever`] returns the best passages for each query, found by keywords, vectors or a
-//! request to a server. Encoders and HTTP are implemented in other crates.
+//! A [`Retriever`] finds passages by keywords, vectors or a request to a server.
 //!
 //! ```
 //! use turnwise_retrieval::{Bm25Retriever, Passage, Retriever as _};

@@ -1,4 +1,4 @@
-//! The manifest file, which exists only if a folder's other files are complete.
+//! Manifest of a folder with complete files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Describes a folder's files. It is written last and then renamed.
+/// Describes a folder's files; written last and renamed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
@@ -27,8 +27,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Writes the manifest, omitting files that are deleted after the folder is renamed. The folder
-    /// counts as complete whether or not those files exist.
+    /// Omits files that are deleted after the rename, so the folder is complete with or without
+    /// them.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,
@@ -43,8 +43,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and compares the folder's files with it. Error messages call the expected
-    /// content `subject`.
+    /// Reads the manifest and compares the files with it; errors call the content `subject`.
     pub(crate) fn read(
         folder: &Path,
         name: &str,
@@ -90,7 +89,6 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
     }
 }
 
-/// Returns the names and sizes of a folder's files, except for the manifest.
 fn sizes(folder: &Path, manifest: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut sizes = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,47 +1,47 @@
-//! Passages, hits, and the trait that retrievers implement.
+//! Passages, hits and the retriever trait.
 
 use std::sync::Arc;
 
 use crate::RetrievalError;
 
-/// A passage in a collection, in the format of wiki-18 (`{"id", "contents"}`).
+/// A passage, as in wiki-18 (`{"id", "contents"}`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Passage {
-    /// Id, unique within the collection.
+    /// Unique id.
     pub id: String,
-    /// The title, usually in quotation marks, then a newline and the text.
+    /// The title, usually quoted, then a newline and the text.
     pub contents: String,
 }
 
 impl Passage {
-    /// Returns the first line, usually the title in quotation marks.
+    /// Returns the first line, usually the quoted title.
     pub fn title(&self) -> &str {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Returns everything after the first newline, or an empty string if there is no newline.
+    /// Returns everything after the first newline.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }
 }
 
-/// A passage returned by a search.
+/// A search result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The passage, shared with other results.
+    /// Shared passage.
     pub passage: Arc<Passage>,
-    /// Score; higher is better. Scores can only be compared within one result list.
+    /// Higher is better; comparable only within one result list.
     pub score: f32,
 }
 
-/// Finds passages. All trajectories share one retriever and call it from many threads.
+/// Finds passages, for all trajectories and from many threads.
 pub trait Retriever: Send + Sync {
-    /// For each query, in order, returns the best `top_k` passages, best first; there may be fewer.
+    /// Returns up to `top_k` passages per query, best first.
     ///
     /// # Errors
     ///
-    /// If any query fails, returns one [`RetrievalError`] for the whole call.
-    /// [`RetrievalError::is_transient`] returns true if a retry may succeed.
+    /// Fails as a whole if any query fails; [`RetrievalError::is_transient`] tells whether a retry
+    /// may succeed.
     fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError>;
 }
 

@@ -1,10 +1,10 @@
-//! A retriever for tests, with failures on demand.
+//! A test retriever with failures on demand.
 
 use std::sync::{Arc, Mutex};
 
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Returns `query/0`, `query/1` and so on.
+/// Returns `query/0`, `query/1` ..
 #[derive(Default)]
 pub(crate) struct Echo {
     calls: Mutex<Vec<Vec<String>>>,
@@ -15,17 +15,15 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    /// Fails the next `count` calls with a transient error.
     pub(crate) fn fail(&self, count: usize) {
         *self.failures.lock().unwrap() = count;
     }
 
-    /// Fails every call with this query with a permanent error.
     pub(crate) fn refuse(&self, query: &str) {
         *self.refused.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Fails every call with this query like a server whose search fails, which may be transient.
+    /// Makes calls with this query fail like a server's search.
     pub(crate) fn break_down_at(&self, query: &str) {
         *self.broken.lock().unwrap() = Some(query.to_owned());
     }

@@ -1,11 +1,5 @@
-//! An OpenAI-compatible server that is generic over its backend, which may be the native sampling
+//! An OpenAI-compatible server for any backend ([`Completions`]), such as the native sampling
 //! engine or a gateway that records an agent's requests. No public function is async.
-//!
-//! | folder | subject |
-//! |---|---|
-//! | [`engine`] | responses of the native sampling engine, with continuous batching |
-//! | [`openai`] | requests, responses, chunks and errors of OpenAI's API |
-//! | [`server`] | connections, routes and timeouts; the trait [`Completions`] |
 //!
 //! ```
 //! use std::net::SocketAddr;

@@ -2,27 +2,26 @@
 
 use thiserror::Error;
 
-/// Error from a tokenizer or chat template. Messages name the file, if any, and say how to fix the
-/// problem.
+/// Error from a tokenizer or chat template.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// Error from the operating system.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// Cause and, if known, the fix.
+        /// Cause and, if known, fix.
         reason: String,
     },
-    /// A chat template or its input cannot be used.
+    /// A chat template or its input is unusable.
     #[error("chat: {0}")]
     Chat(String),
     /// A prompt cannot show its image.

@@ -1,12 +1,10 @@
 //! Tokenizers, chat templates and multi-turn conversations.
 //!
-//! | module | subject |
-//! |---|---|
-//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE from a hub model's folder, or trained on text from an environment |
-//! | [`DecodeStream`] (`tokenizer/stream.rs`) | incremental decoding |
-//! | [`StopStringMatcher`] (`stop.rs`) | stop strings, which may span tokens and are ignored inside reasoning |
-//! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and similar encoders |
-//! | [`chat`] | Jinja chat templates, and conversations as growing token sequences |
+//! * [`Tokenizer`]: byte-level BPE from a hub model's folder, or trained on an environment's text
+//! * [`DecodeStream`]: incremental decoding
+//! * [`StopStringMatcher`]: stop strings across tokens, ignored inside reasoning
+//! * [`WordPiece`]: the tokenizer of BERT and similar encoders
+//! * [`chat`]: Jinja chat templates, and conversations as growing token sequences
 //!
 //! ```
 //! use turnwise_text::{Tokenizer, TokenizerConfig};

@@ -1,5 +1,4 @@
-//! Loads a `tokenizer.json` with the `tokenizers` library. Parts that could crash the program or
-//! exhaust memory are rejected.
+//! Loads a `tokenizer.json`, rejecting parts that could crash the program or exhaust memory.
 
 use std::fmt::Display;
 
@@ -9,18 +8,15 @@ use tokenizers::utils::SysRegex;
 
 /// Maximum factor by which a normalizer or decoder may lengthen a text.
 const MOST_GROWTH: f64 = 256.0;
-/// Maximum size of an inserted text in bytes.
 const LONGEST: usize = 1024;
-/// Maximum number of parts in a normalizer, a pre-tokenizer or a decoder.
 const MOST_PARTS: usize = 64;
-/// A text with common characters of several kinds. It serves to find patterns that match the empty
-/// string.
+/// Sample text for finding patterns that match the empty string.
 const PROBE: &str = "aZ 09_.-'\"\n\té漢\u{2581}x";
 
 /// Reads a tokenizer.
 ///
 /// # Errors
-/// Returns an error message, starting with the key, if the text is not a `tokenizer.json` or has a
+/// Returns a message, starting with the key, if the text is not a `tokenizer.json` or has a
 /// rejected part.
 pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     #[derive(Deserialize)]
@@ -41,8 +37,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Rejects disallowed parts, including nested ones. Parts are identified by their keys, as in the
-/// library, because the key `type` may be missing.
+/// Rejects disallowed parts, also nested ones, identified by their keys because `type` may be
+/// missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];
@@ -83,8 +79,8 @@ fn check(key: &str, part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the smallest number of bytes that a pattern matches, at least 1. Rejects patterns that
-/// match the empty string, because `Replace` panics on them.
+/// Returns the fewest bytes a pattern matches. Rejects patterns that match the empty string, on
+/// which `Replace` panics.
 fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
     let empty = |pattern: &str| {
         Err(format!(

@@ -1,18 +1,18 @@
-//! Stop strings, which may span tokens and are ignored inside a response's reasoning.
+//! Stop strings, which may span tokens.
 
 use std::sync::Arc;
 
 use crate::Tokenizer;
 
-/// Opening and closing tags of reasoning in a response. Stop strings between them are ignored.
+/// Tags around reasoning, in which stop strings are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasoningTags {
     /// Opening tag.
     pub open: String,
     /// Closing tag.
     pub close: String,
-    /// Text at the end of prompts that already open the reasoning, for example a chat template's
-    /// `<think>` and line break. Empty if no prompt does.
+    /// Text at the end of prompts that opens the reasoning (for example `<think>` and a line
+    /// break), or empty.
     pub opening: String,
 }
 
@@ -39,38 +39,33 @@ impl ReasoningTags {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
-    /// Before any reasoning.
     #[default]
     Start,
     Reasoning,
-    /// White space between the reasoning and the answer.
     Blanks,
     Answer,
 }
 
-/// Finds stop strings in the bytes of a response as it grows.
+/// Finds stop strings in a growing response.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// Last bytes of the response, as many as are needed to match a stop string or tag.
+    /// Last bytes, as many as a stop string or tag needs.
     tail: Vec<u8>,
-    /// Without tags, stop strings apply everywhere.
     tags: Option<Arc<ReasoningTags>>,
     part: Part,
 }
 
 impl StopStringMatcher {
-    /// Returns a matcher that ignores stop strings inside reasoning. Reasoning starts at the
-    /// opening tag in the prompt, or at the first one in the response. It ends at the first closing
-    /// tag. Stop strings that consist of white space are also ignored directly after the reasoning.
-    /// Without reasoning, all stop strings apply.
+    /// Creates a matcher that ignores stop strings inside reasoning, and white space stop strings
+    /// directly after it. Reasoning starts with the prompt's opening tag or the response's first,
+    /// and ends at the first closing tag.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
     }
 
-    /// Adds a token and returns true if it completes a stop string.
-    ///
-    /// Strings are compared as bytes, so they may start and end in the middle of a token.
+    /// Adds a token and returns true if it completes a stop string. Compares bytes, so stop strings
+    /// may start and end inside tokens.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32, stops: &[String]) -> bool {
         let tags = self.tags.iter().flat_map(|tags| [tags.open.len(), tags.close.len()]);
         let reach = stops.iter().map(String::len).chain(tags).max().unwrap_or(0);
@@ -84,7 +79,6 @@ impl StopStringMatcher {
         found
     }
 
-    /// Returns true if the last byte completes a stop string and is not inside reasoning.
     fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
         let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
         let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
@@ -113,8 +107,7 @@ impl StopStringMatcher {
     }
 }
 
-/// Returns the number of tokens up to and including the one that completes a stop string; `None` if
-/// no stop string occurs.
+/// Returns the number of tokens through the one that completes a stop string, if any.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;
@@ -187,7 +180,6 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// Returns the part of a response before its stop string; `None` if no stop string occurs.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });
@@ -204,18 +196,15 @@ mod tests {
             let opened = |text| kept(&tokenizer, "<think>\n", "Act.<think>\n", text);
             let closed = |text| kept(&tokenizer, "<think>\n", "Act.", text);
             let end = |text: Option<&str>| text.map(str::to_owned);
-            // Reasoning opened by the prompt, with its end in the response.
             assert_eq!(opened("a\nb\n</think>\n\ngo\nand"), end(Some("a\nb\n</think>\n\ngo\n")));
             assert_eq!(opened("\n</think>\n\ngo\n"), end(Some("\n</think>\n\ngo\n")));
             assert_eq!(opened("a\nb</think>go"), None);
             assert_eq!(opened("a\nb\n"), None, "it is never closed");
             assert_eq!(closed("<think>\na\n</think>go\nand"), end(Some("<think>\na\n</think>go\n")));
             assert_eq!(closed(" <think>a</think>\n go\n"), end(Some(" <think>a</think>\n go\n")));
-            // No reasoning: every stop string applies.
             assert_eq!(closed("go\nnow"), end(Some("go\n")));
             assert_eq!(closed("\n<think>a</think>go"), end(Some("\n")));
             assert_eq!(closed("</think>\ngo"), end(Some("</think>\n")), "none was open");
-            // The first block is the reasoning, the rest is the answer.
             assert_eq!(
                 closed("<think>a</think>go<think>\nb</think>"),
                 end(Some("<think>a</think>go<think>\n"))

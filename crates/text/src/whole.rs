@@ -1,4 +1,4 @@
-//! Atomic file access. Errors contain the file name.
+//! Atomic file access with the file name in errors.
 
 use std::fmt::Display;
 use std::fs;

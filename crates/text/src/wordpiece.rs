@@ -12,7 +12,7 @@ use tokenizers::{AddedToken, Model as _, TruncationParams};
 use crate::whole::read;
 use crate::{TextError, parts};
 
-/// A tokenizer for encoders. A text becomes `[CLS]`, its tokens and `[SEP]`, truncated to a maximum
+/// An encoder's tokenizer. A text becomes `[CLS]`, its tokens and `[SEP]`, truncated to a maximum
 /// length.
 #[derive(Clone, Debug)]
 pub struct WordPiece {
@@ -46,15 +46,13 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads a folder's `tokenizer.json`, or if it is missing, `vocab.txt` with
-    /// `tokenizer_config.json`. A special token's string in a text (`[SEP]`) becomes that token, as
-    /// in `transformers`.
+    /// Reads `tokenizer.json` or, without it, `vocab.txt` with `tokenizer_config.json`. As in
+    /// `transformers`, a special token's string in a text (`[SEP]`) becomes that token. Other
+    /// tokenizers than WordPiece work too: E5's small multilingual model uses XLM-R's.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError`] with the file name if both files are missing, or if the tokenizer does
-    /// not add special tokens around a text. Tokenizers other than WordPiece are supported: E5's
-    /// small multilingual model is a BERT with XLM-R's tokenizer.
+    /// Returns [`TextError`] if both files are missing or the tokenizer adds no special tokens.
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -85,11 +83,11 @@ impl WordPiece {
         Ok(Self { library })
     }
 
-    /// Returns the token ids of a text, including the special tokens around it.
+    /// Returns a text's token ids, including the special tokens around it.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError::Tokenizer`] if this text triggers an error in the tokenizer file.
+    /// Returns [`TextError::Tokenizer`] if the tokenizer fails on this text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;
@@ -126,7 +124,7 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     let others = [(settings.pad_token, "[PAD]"), (settings.mask_token, "[MASK]")];
     let others = others.map(|(token, usual)| name_of(token, usual));
     let mut special = vec![unknown, last.0.clone(), first.0.clone()];
-    // Folders may lack these; their ids would be outside the model's.
+    // Folders may lack these; their ids would exceed the model's.
     special.extend(others.into_iter().filter(|token| pieces.token_to_id(token).is_some()));
     let mut library = tokenizers::Tokenizer::new(pieces);
     let normalizer = BertNormalizer::new(
@@ -138,7 +136,7 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     library.with_normalizer(Some(normalizer)).map_err(|error| wrong(error.to_string()))?;
     library.with_pre_tokenizer(Some(BertPreTokenizer));
     library.with_post_processor(Some(BertProcessing::new(last, first)));
-    // Matched as written, before the text is lower-cased and split.
+    // Matched before the text is lower-cased and split.
     let special = special.into_iter().map(|token| AddedToken::from(token, true));
     library.add_special_tokens(special.collect::<Vec<_>>()).map_err(|error| wrong(error.to_string()))?;
     Ok(library)
@@ -173,11 +171,10 @@ mod tests {
 
     #[test]
     fn special_tokens_in_a_text_are_themselves() {
-        // Results of `BertTokenizer` in transformers: matched before lower-casing, anywhere.
+        // Results of `BertTokenizer` in transformers.
         let lower = folder("{}");
         assert_eq!(ids(lower.path(), "who [SEP] who[MASK]unaffable", 64), [2, 11, 3, 11, 4, 5, 6, 7, 3]);
         assert_eq!(ids(lower.path(), "[CLS][PAD] [UNK]", 64), [2, 2, 0, 1, 3]);
-        // Another spelling is ordinary text.
         assert_eq!(ids(lower.path(), "[sep]", 64), [2, 1, 1, 1, 3]);
         let settings = r#"{"mask_token": {"content": "who", "lstrip": false}, "pad_token": "<pad>"}"#;
         assert_eq!(ids(folder(settings).path(), "[MASK] unwho", 64), [2, 1, 1, 1, 5, 11, 3]);
@@ -187,7 +184,6 @@ mod tests {
     fn a_tokenizer_without_markers_is_refused() {
         let folder = folder("{}");
         let path = folder.path().join("tokenizer.json");
-        // With markers, but without word pieces.
         let mut file = serde_json::json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,

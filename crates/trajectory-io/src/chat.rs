@@ -1,5 +1,5 @@
-//! Splits conversations into turns: each message from the policy is a turn, and its observation is
-//! the messages since the previous one.
+//! Splits conversations into turns: each is a policy message and observes the messages since the
+//! previous one.
 
 use serde_json::Value;
 use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
@@ -9,11 +9,10 @@ use crate::dump::{Record, TurnExtras};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
     pub(crate) sampled: bool,
-    /// Role of the message; empty if the file contains only text.
+    /// Empty if the file contains only text.
     pub(crate) role: String,
     pub(crate) text: String,
-    /// The part that acts: the tool calls, or otherwise the text after the reasoning. Empty if the
-    /// response was cut off during reasoning.
+    /// The tool calls, or else the text after the reasoning; empty if cut off during reasoning.
     pub(crate) action: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) call_id: Option<String>,
@@ -33,7 +32,6 @@ impl Message {
         Self { sampled: true, text: text.to_owned(), action, ..Self::default() }
     }
 
-    /// Returns a message from the policy with tool calls and the text before them.
     pub(crate) fn calling(content: &str, reasoning: Option<&str>, calls: Vec<ToolCall>) -> Self {
         let mut text = content.to_owned();
         let mut message = Self::written(content);
@@ -56,7 +54,6 @@ impl Message {
     }
 }
 
-/// Formats calls as text, one `name(arguments)` per line.
 pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     let words = |call: &ToolCall| match &call.arguments {
         Value::String(text) => format!("{}({text})", call.name),
@@ -66,7 +63,7 @@ pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     calls.iter().map(words).collect::<Vec<_>>().join("\n")
 }
 
-/// Parses messages from JSON, which may be a text or a list of objects with `role` and `content`.
+/// Parses a text, or a list of objects with `role` and `content`.
 pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     match value {
         Value::String(text) => Some(vec![Message::written(text)]),
@@ -75,7 +72,7 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     }
 }
 
-/// Parses one message with the usual keys of chat APIs; its role determines `sampled`.
+/// Parses a message with the usual chat keys; its role sets `sampled`.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
     let text = content(&value["content"])?;
@@ -86,13 +83,13 @@ pub(crate) fn message(value: &Value) -> Option<Message> {
     Some(Message { sampled: role == "assistant", role: role.to_owned(), call_id, ..message })
 }
 
-/// Returns the text of a message's content, which may be a list of parts.
+/// Returns content as text, which may be a list of parts.
 pub(crate) fn content(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {
-            // Parts without text (images) are written as JSON.
+            // Images and other parts become JSON.
             let text = |part: &Value| {
                 part["text"].as_str().map_or_else(|| part.to_string(), std::borrow::ToOwned::to_owned)
             };
@@ -102,8 +99,7 @@ pub(crate) fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a tool call from an object, from the object inside `function`, or from the JSON text of
-/// either.
+/// Parses a call from an object, its `function`, or their JSON text.
 fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -117,7 +113,6 @@ fn call(value: &Value) -> Option<ToolCall> {
     Some(ToolCall { id: value["id"].as_str().unwrap_or_default().to_owned(), name, arguments })
 }
 
-/// Returns a conversation's record, with the reward on the last turn.
 pub(crate) fn record(
     line: usize,
     step: u64,
@@ -175,8 +170,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns the parts of an observation. A single user message has no parts, because its text is the
-/// observation.
+/// Returns an observation's parts; a single user message has none.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();
     match messages {
@@ -186,7 +180,7 @@ fn parts_of(messages: &[Message]) -> Vec<Part> {
     }
 }
 
-/// Numbers the groups without a name, in order of first appearance in their step.
+/// Numbers unnamed groups by first appearance in their step.
 pub(crate) fn name_groups(records: &mut [Record]) {
     let mut numbers: std::collections::BTreeMap<(u64, String), usize> = std::collections::BTreeMap::new();
     let mut counts: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();

@@ -1,25 +1,24 @@
-//! Splits conversations that were decoded to a single text without special tokens.
+//! Splits conversations that were decoded without special tokens.
 
 use crate::chat::Message;
 
-/// Headings that mark speakers other than the policy; `ipython` marks tools in Llama's template.
+/// Headings of other speakers; `ipython` marks tools in Llama's template.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
 const POLICY: [&str; 1] = ["assistant"];
 
-/// Form of a chat template's headings once special tokens are removed.
+/// Form of headings without special tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
     /// On separate lines, as in ChatML: `go north`, `user`, `A wall.`
     Lines,
-    /// At the end of the previous message and followed by a blank line, as in Llama 3:
-    /// `go northuser`, blank, `A wall.`
+    /// After the previous message and before a blank line, as in Llama 3: `go northuser`, blank,
+    /// `A wall.`
     Glued,
 }
 
 impl Headings {
-    /// Detects the form from a prompt that ends with the heading of the policy's reply; if there is
-    /// none, assumes separate lines.
+    /// Detects the form from the end of a prompt; defaults to lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -35,21 +34,18 @@ impl Headings {
     }
 }
 
-/// Removes an open or empty reasoning block at the end of a prompt.
 fn without_thought(prompt: &str) -> &str {
     let end = prompt.trim_end();
     let closed = end.strip_suffix("</think>").map_or(end, str::trim_end);
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// Returns true if a message may end with this character right before a glued heading. After a
-/// space or a hyphen, `user` is an ordinary word, not a heading.
+/// Returns true if a glued heading may follow; after a space or hyphen, `user` is an ordinary word.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
 
-/// Parses a line as a heading. Returns true for the policy, false for other speakers, and `None`
-/// for other lines.
+/// Returns whether a heading is the policy's; `None` for other lines.
 fn heading(line: &str) -> Option<bool> {
     match line.trim_end().trim_start_matches("<|im_start|>") {
         "assistant" => Some(true),
@@ -58,12 +54,11 @@ fn heading(line: &str) -> Option<bool> {
     }
 }
 
-/// Returns the start and end of the first glued heading with one of these names.
 fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     let ends = |name: &str, at: usize| {
         let rest = &text[at + name.len()..];
         let blank = if rest.starts_with("\n\n") { Some(2) } else { None };
-        // The last policy heading may have been cut off. A reply that ends in `user` is text.
+        // The last policy heading may be cut off.
         let cut = name == POLICY[0] && rest.bytes().all(|byte| byte == b'\n');
         let blank = blank.or_else(|| cut.then_some(rest.len()))?;
         text[..at].chars().next_back().is_none_or(ends_a_message).then_some((at, at + name.len() + blank))
@@ -71,11 +66,9 @@ fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     names.iter().filter_map(|name| text.match_indices(name).find_map(|(at, _)| ends(name, at))).min()
 }
 
-/// Splits the decoded text of a policy and its environment into messages.
-///
-/// The text starts with a message from the policy. The headings `user` and `tool` start a message
-/// from the environment, and `assistant` starts one from the policy. An empty policy message at the
-/// end is dropped.
+/// Splits decoded text into messages, the first one from the policy. `user` and `tool` start an
+/// environment message, `assistant` a policy message. An empty policy message at the end is
+/// dropped.
 pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     let mut parts: Vec<(bool, String)> = vec![(true, String::new())];
     match headings {
@@ -116,9 +109,8 @@ pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     messages
 }
 
-/// Returns the last message in a decoded prompt, which is taken to be the task.
+/// Returns the last message of a prompt, taken to be the task.
 pub(crate) fn last_prompt(text: &str) -> &str {
-    // The thought follows the heading of the policy's reply.
     let mut end = without_thought(text).trim_end();
     if Headings::of(text) == Headings::Glued {
         end = end.strip_suffix(POLICY[0]).unwrap_or(end);
@@ -161,7 +153,6 @@ mod tests {
         let marked = "a<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\nc<|im_end|>";
         let texts: Vec<String> = split(marked, Headings::Lines).into_iter().map(|part| part.text).collect();
         assert_eq!(texts, ["a", "b", "c"]);
-        // These words are not headings inside a sentence.
         assert_eq!(split("the user\nasked the assistant", Headings::Lines).len(), 1);
         assert_eq!(last_prompt("system\nBe kind.\nuser\nFind it.\nassistant\n"), "Find it.");
     }
@@ -176,7 +167,6 @@ mod tests {
             assert_eq!((turns[0].action.as_str(), turns[0].reward), ("do a", 1.0), "{end:?}");
             assert_eq!(record.trajectory.final_observation, "obs", "{end:?}");
         }
-        // An empty reply is one empty message.
         assert_eq!(split("", Headings::Lines), [Message::written("")]);
     }
 
@@ -186,7 +176,7 @@ mod tests {
 
     #[test]
     fn headings_of_llama_stand_at_the_end_of_a_message() {
-        // Decoded by `transformers` from Llama 3's template without special tokens.
+        // Decoded by `transformers` from Llama 3's template.
         let prompt = "system\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\nuser\n\nFind it.assistant\n\n";
         assert_eq!(Headings::of(prompt), Headings::Glued);
         assert_eq!(last_prompt(prompt), "Find it.");
@@ -199,11 +189,10 @@ mod tests {
             (true, "open box"),
         ];
         assert_eq!(said(text, Headings::Glued), expected.map(|(sampled, text)| (sampled, text.to_owned())));
-        // A word of a sentence is not a heading, and neither is that of the current speaker.
+        // Neither a word in a sentence nor the current speaker's heading counts.
         let sentence = "I ask the user\n\nand the end-user\n\nand myassistant\n\nthen go";
         assert_eq!(said(sentence, Headings::Glued), [(true, sentence.to_owned())]);
         assert_eq!(said("be the superuser", Headings::Glued), [(true, "be the superuser".to_owned())]);
-        // An empty policy message at the end is not a turn.
         for end in ["assistant\n\n", "assistant\n", "assistant"] {
             let expected = [(true, "go".to_owned()), (false, "A wall.".to_owned())];
             assert_eq!(said(&format!("gouser\n\nA wall.{end}"), Headings::Glued), expected);

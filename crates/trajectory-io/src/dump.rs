@@ -1,4 +1,4 @@
-//! The data structures that every format is parsed into.
+//! Data structures for all formats.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,54 +8,54 @@ use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Trajectory, TurnFiel
 
 use crate::{DumpError, Format};
 
-/// Fields of a turn that dumps may have but [`turnwise_core::Turn`] lacks.
+/// Fields of a dump that [`turnwise_core::Turn`] lacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnExtras {
-    /// True if the dump contains the turn's state.
+    /// Whether the dump has the turn's state.
     pub has_observation: bool,
-    /// True if the dump contains the turn's action.
+    /// Whether the dump has the turn's action.
     pub has_action: bool,
-    /// True if the dump contains the turn's reward, or a reward for the whole trajectory.
+    /// Whether the dump has a reward for the turn or the trajectory.
     pub has_reward: bool,
-    /// Critic values, one per response token.
+    /// Critic values per response token.
     pub values: Option<Vec<f64>>,
-    /// Per-turn credit from an external decomposer.
+    /// Credit from an external decomposer.
     pub credit: Option<f64>,
 }
 
-/// Where a trajectory is located in its file.
+/// A trajectory's location in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// Line number in the file, counted from 1; in a Parquet file, the row.
+    /// Line or Parquet row, from 1.
     pub line: usize,
-    /// Name of the group in the file, which may be a string or a number.
+    /// Group name, a string or number.
     pub group: Value,
-    /// True if the task was solved; `None` if the file does not say.
+    /// Whether the task was solved, if known.
     pub success: Option<bool>,
-    /// Additional fields, one entry per turn.
+    /// Additional fields per turn.
     pub turns: Vec<TurnExtras>,
 }
 
-/// The groups in one step of a dump.
+/// One step of a dump.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DumpBatch {
-    /// The training step.
+    /// Training step.
     pub step: u64,
-    /// The trajectories.
+    /// Trajectories by group.
     pub batch: Batch,
-    /// Where each trajectory is located in the file, as `[group][trajectory]`.
+    /// Locations as `[group][trajectory]`.
     pub origins: Vec<Vec<Origin>>,
 }
 
 impl DumpBatch {
-    /// Returns the critic values; empty for turns without values.
+    /// Returns the critic values; empty for turns without any.
     pub fn values(&self) -> PerToken<f64> {
         self.map(|origin| {
             origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
         })
     }
 
-    /// Returns the credits from an external decomposer; NaN for turns without one.
+    /// Returns the credits; NaN for turns without one.
     pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }
@@ -65,25 +65,25 @@ impl DumpBatch {
     }
 }
 
-/// The contents of a file.
+/// A file's contents.
 #[derive(Clone, Debug)]
 pub struct Dump {
-    /// Path of the file.
+    /// File path.
     pub path: PathBuf,
-    /// Format of the file.
+    /// File format.
     pub format: Format,
-    /// Steps in ascending order. Statistics over a batch never mix steps.
+    /// Steps in ascending order; batch statistics never mix steps.
     pub batches: Vec<DumpBatch>,
-    /// Notes for the user about how the file was read.
+    /// Notes for the user about reading the file.
     pub notes: Vec<String>,
 }
 
 impl Dump {
-    /// Checks that every turn has a field that a method needs.
+    /// Checks that every turn has a field.
     ///
     /// # Errors
-    /// The error names the method, the first line and turn that lack the field, and whether the
-    /// format can contain it.
+    /// Names the method, the first line and turn without the field, and whether the format can
+    /// contain it.
     pub fn require(&self, method: &str, field: TurnField) -> Result<(), DumpError> {
         for step in &self.batches {
             for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
@@ -117,7 +117,7 @@ impl Dump {
     /// Checks that every trajectory has a reward.
     ///
     /// # Errors
-    /// The error names the first line that lacks one.
+    /// Names the first line without one.
     pub fn require_rewards(&self) -> Result<(), DumpError> {
         let origins = self.batches.iter().flat_map(|step| step.origins.iter().flatten());
         let missing = |origin: &&Origin| origin.turns.iter().any(|turn| !turn.has_reward);
@@ -131,17 +131,16 @@ impl Dump {
 pub(crate) struct Record {
     pub(crate) line: usize,
     pub(crate) step: u64,
-    /// Identifies the group that a trajectory belongs to.
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// [`assemble`] sets the record's group, and its sample index if the file does not contain it.
+    /// [`assemble`] sets the group, and a missing sample index.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,
     pub(crate) turns: Vec<TurnExtras>,
 }
 
-/// Groups records by step, then by group, in order of first appearance.
+/// Groups records by step and group, in order of first appearance.
 pub(crate) fn assemble(records: Vec<Record>) -> Vec<DumpBatch> {
     let mut batches: BTreeMap<u64, (BTreeMap<String, usize>, DumpBatch)> = BTreeMap::new();
     for record in records {

@@ -4,33 +4,33 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error when a dump cannot be read, used or written.
+/// Error from reading, using or writing a dump.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// An operating system error.
+    /// Input or output failed.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// The file as a whole is invalid.
+    /// The file is invalid.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// One line (or Parquet row) is invalid.
+    /// A line or Parquet row is invalid.
     #[error("{path}: line {line}: {reason}")]
     Line {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// Line number, counted from 1; in a Parquet file, the row.
+        /// Line or Parquet row, from 1.
         line: usize,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
 }

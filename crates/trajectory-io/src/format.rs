@@ -9,7 +9,7 @@ use crate::dump::{Dump, assemble};
 use crate::{DumpError, lines, parquet_rows, trl, turnwise, verifiers, verl};
 use turnwise_core::TurnField;
 
-/// Format of a dump.
+/// Dump format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Written by Turnwise or by hand.
@@ -33,7 +33,7 @@ impl Format {
     pub const ALL: [Self; 7] =
         [Self::Turnwise, Self::Verl, Self::Trl, Self::Verifiers, Self::Messages, Self::ShareGpt, Self::Atif];
 
-    /// Returns the format's name on the command line.
+    /// Returns the command-line name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turnwise => "turnwise",
@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// Returns true if dumps in this format can contain the field.
+    /// Returns true if the format can contain the field.
     pub fn has(self, field: TurnField) -> bool {
         match field {
             TurnField::Observation | TurnField::Action => true,
@@ -75,17 +75,16 @@ impl FromStr for Format {
     }
 }
 
-/// Options for reading a file.
+/// Read options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// Format of the file; `None` to detect it.
+    /// File format; `None` detects it.
     pub format: Option<Format>,
-    /// Reward columns of a TRL dump, with their weights; if empty, all reward columns count with
-    /// weight 1.
+    /// TRL reward columns and weights; by default all, with weight 1.
     pub rewards: Vec<(String, f64)>,
 }
 
-/// Reads a dump, or the trajectories in a folder of Harbor trials.
+/// Reads a dump, or a folder of Harbor trials.
 ///
 /// # Errors
 /// The error names the file, line and problem.
@@ -119,7 +118,6 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     Ok(Dump { path: path.to_owned(), format, batches, notes })
 }
 
-/// Detects the format from the file's first bytes or first object.
 pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     if !lines::is_file(path)? {
         let reason = "this is a pipe or a device, not a file: it can be read only once, and the format is found by reading its \

@@ -1,13 +1,9 @@
 //! Reads trajectories, hand-written or from other frameworks, and writes advantages.
 //!
-//! [`read`] parses a file in any supported format into batches for credit assignment. Data that
-//! does not fit into a batch is kept separately: where each trajectory came from, critic values,
-//! and credits from an external decomposer. [`write_rows`] writes advantages, one line per
-//! trajectory. Both support JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
-//!
-//! Each format is documented in its module: [`turnwise`], [`verl`], [`trl`], [`verifiers`], and in
-//! [`conversation`] OpenAI messages, ShareGPT and ATIF. [`read_conversations`] is for SFT and keeps
-//! the structure of messages.
+//! [`read`] parses JSON lines or Parquet into batches for credit assignment; [`write_rows`] writes
+//! advantages in both formats. [`read_conversations`] keeps the messages, for SFT. Input formats:
+//! [`turnwise`], [`verl`], [`trl`], [`verifiers`], and in [`conversation`] OpenAI messages,
+//! ShareGPT and ATIF.
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};

@@ -1,4 +1,4 @@
-//! JSON lines files, plain or compressed.
+//! JSON lines, plain or compressed.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{DumpError, not_finite};
 
-/// Calls `take` with the number and text of each non-blank line until it returns `false`.
-/// Compression with zstd is detected from the first bytes, not from the file name.
+/// Calls `take` with each non-blank line and its number until it returns `false`. Detects zstd from
+/// the content.
 pub(crate) fn each(
     path: &Path,
     mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
@@ -30,8 +30,7 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Parses one line as JSON. Numbers that Python writes but JSON does not allow (NaN and infinities)
-/// become null, unless `used` returns true for their path.
+/// Parses a line. NaN and infinities become null, unless `used` returns true for their path.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     line: usize,
@@ -46,15 +45,13 @@ pub(crate) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// Formats serde's error without "line 1", which readers would take for a line of the file.
+/// Formats serde's error without its misleading "line 1".
 pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     error.to_string().replace(&format!(" at line {} column", error.line()), " at column")
 }
 
-/// Returns true if the file can be read more than once.
 pub(crate) fn is_file(path: &Path) -> Result<bool, DumpError> {
     let found = std::fs::metadata(path).map_err(|error| DumpError::io(path, error))?;
-    // Opening a folder then fails with the system's error.
     Ok(found.is_file() || found.is_dir())
 }
 

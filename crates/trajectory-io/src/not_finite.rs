@@ -1,19 +1,17 @@
-//! Numbers that Python's `json.dumps` writes but JSON does not allow.
+//! Numbers that `json.dumps` writes but JSON forbids.
 
-/// Python's names for numbers that are not finite. The first one that matches is used.
+/// The first match is used.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Replaces numbers that are not finite by null; returns `None` if all numbers are finite. Strings
-/// are unchanged.
+/// Replaces non-finite numbers by null; returns `None` if there are none. Strings are unchanged.
 ///
 /// # Errors
-/// Fails if `used` returns true for the path to such a number. A path lists the keys from the
-/// outermost one on, without list indices.
+/// Fails if `used` returns true for a number's path: its keys from the outermost one, without
+/// indices.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let (mut done, mut at) = (0, 0);
-    // The last key of each open object or list, and the last string.
     let (mut open, mut last) = (vec![""], "");
     while let Some(&byte) = bytes.get(at) {
         at += 1;
@@ -49,7 +47,6 @@ pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Opti
     Ok((done > 0).then(|| out + &text[done..]))
 }
 
-/// Returns the length of a string, including both quotes.
 fn text_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

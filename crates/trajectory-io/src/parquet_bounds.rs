@@ -1,5 +1,5 @@
-//! Limits how much memory a Parquet file can expand to. Parquet's encodings can repeat a value or
-//! null millions of times in a few bytes, so a small file may have a huge number of rows.
+//! Limits the memory of a Parquet file, whose encodings can repeat a value millions of times in a
+//! few bytes.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::get_typed_column_reader;
@@ -8,9 +8,8 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use serde_json::Value;
 
-/// Approximate memory of a value in bytes, not counting its text.
+/// Approximate bytes of a value without its text.
 const VALUE: u64 = 64;
-/// Number of records of a repeated column that are measured in one batch.
 const RECORDS: usize = 256;
 
 #[derive(Debug)]
@@ -20,8 +19,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns the memory budget for a file of `stored` bytes, which is as much as compressed JSON
-    /// lines may expand to.
+    /// Returns the budget for a file of `stored` bytes, as for compressed JSON lines.
     pub(crate) fn of(stored: u64) -> Self {
         Self { stored, left: turnwise_files::most_expanded(stored) }
     }
@@ -45,8 +43,7 @@ impl Budget {
         if bytes <= self.left { Ok(()) } else { Err(self.exceeded(what)) }
     }
 
-    /// Checks the file's metadata and pages before any row is read, because even a single row may
-    /// be too large.
+    /// Checks metadata and pages before reading, because one row may already be too large.
     pub(crate) fn check_file(&self, file: &dyn FileReader) -> Result<(), ParquetError> {
         let (mut values, mut bytes) = (0_u64, 0_u64);
         for group in file.metadata().row_groups() {
@@ -72,7 +69,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks that a column's pages contain the declared number of values.
+    /// Checks that pages contain the declared number of values.
     fn check_pages(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().column(index);
         let declared = count(column.num_values(), "values")?;
@@ -97,8 +94,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks the texts of a column with several values per row, because a dictionary can repeat a
-    /// long text within a row.
+    /// Checks columns with several values per row, in which a dictionary can repeat a long text.
     fn check_texts(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().schema_descr().column(index);
         if column.max_rep_level() == 0 || column.physical_type() != Physical::BYTE_ARRAY {
@@ -122,7 +118,6 @@ impl Budget {
     }
 }
 
-/// Converts a declared count, which may be negative in a corrupt file.
 fn count(declared: i64, what: &str) -> Result<u64, ParquetError> {
     u64::try_from(declared).map_err(|_| ParquetError::General(format!("it declares {declared} {what}")))
 }
@@ -155,7 +150,6 @@ mod tests {
     use super::{ByteArray, ByteArrayType};
     use crate::parquet_rows;
 
-    /// Writes a file with one row group; `fill` writes its only column.
     fn write(
         path: &Path,
         schema: &str,
@@ -174,7 +168,6 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Returns the error for a small file, and checks that it is found quickly.
     fn refusal(path: &Path) -> String {
         assert!(path.metadata().unwrap().len() < 1 << 20, "{} bytes", path.metadata().unwrap().len());
         let started = Instant::now();
@@ -186,7 +179,6 @@ mod tests {
 
     #[test]
     fn a_column_at_a_negative_place_is_an_error() {
-        // Found by the fuzz target `parquet`; the library panics at it.
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/parquet/negative-place");
         let error = parquet_rows(&path).unwrap_err().to_string();
         assert!(error.contains("negative-place") && error.contains("it declares -"), "{error}");
@@ -217,13 +209,11 @@ mod tests {
         let path = folder.path().join("bomb.parquet");
         let text = ByteArray::from("x".repeat(100_000).into_bytes());
         let texts = |count: usize| vec![text.clone(); count];
-        // One text per row.
         let rows = "message m { required binary text (utf8); }";
         write(&path, rows, |column| {
             column.typed::<ByteArrayType>().write_batch(&texts(5000), None, None).unwrap();
         });
         assert!(refusal(&path).contains("its rows take"));
-        // All texts in one row.
         let list = "message m { required group texts (list) { repeated group list { required binary element (utf8); } } }";
         let row = |count: usize| {
             write(&path, list, |column| {

@@ -14,14 +14,13 @@ use crate::parquet_bounds::Budget;
 use crate::{DumpError, lines};
 
 pub(crate) struct Table {
-    /// Name of each column, and whether it contains floating-point numbers.
+    /// Column names, and whether they contain floating-point numbers.
     pub(crate) columns: Vec<(String, bool)>,
     pub(crate) rows: Vec<Map<String, Value>>,
 }
 
 pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     if !lines::is_file(path)? {
-        // This error names the fix.
         lines::is_parquet(path)?;
     }
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
@@ -36,7 +35,6 @@ pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
     Ok(schema.get_fields().iter().map(|field| field.name().to_owned()).collect())
 }
 
-/// Describes why a file cannot be read, and how to fix it if possible.
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();
     let remedy = if text.contains("Disabled feature") {
@@ -48,15 +46,12 @@ fn reason(error: &ParquetError) -> String {
     format!("not a readable Parquet file: {text}{remedy}")
 }
 
-/// Reads the rows of a Parquet file as JSON objects with one key per column.
-///
-/// Dates and times are returned as the stored integers. Non-finite numbers, decimals, and values of
-/// bytes columns that are not UTF-8 become null.
+/// Reads Parquet rows as JSON objects. Dates and times stay integers; non-finite numbers, decimals
+/// and non-UTF-8 bytes become null.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is not Parquet, contains text that is not UTF-8, or has a
-/// column type without a JSON equivalent (INTERVAL). Also fails if the rows need much more memory
-/// than the file's size suggests.
+/// Fails if the file cannot be read, is not Parquet, has a text that is not UTF-8 or a column
+/// without JSON equivalent (INTERVAL), or needs far more memory than its size suggests.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
@@ -89,7 +84,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns true if the library can read a column; it would panic on others.
+/// The library panics on other columns.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();

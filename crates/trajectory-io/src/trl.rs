@@ -1,13 +1,10 @@
-//! TRL's completion logs: `<output_dir>/completions/completions_<step>.parquet`. Columns are
-//! `step`, `prompt`, `completion`, one per reward function, possibly others, and `advantage`.
+//! TRL's completion logs, `<output_dir>/completions/completions_<step>.parquet`, with `step`,
+//! `prompt`, `completion`, reward columns and `advantage`.
 //!
-//! Prompt and completion may be texts or lists of messages (`role`, `content`). Samples that have
-//! the same step and prompt form a group. The sum of the reward columns is given to the last turn.
-//! The file does not mark which columns are rewards, so by default every floating-point column
-//! except `advantage` counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards
-//! (null, NaN) count as 0.
-//!
-//! TRL's files contain no entropies, turn rewards, progress or values.
+//! Samples with the same step and prompt form a group. The last turn gets the sum of the rewards:
+//! every floating-point column except `advantage`, with weight 1, unless
+//! [`crate::ReadOptions::rewards`] lists them. Missing rewards count as 0. The files lack
+//! entropies, turn rewards, progress and values.
 
 use std::path::Path;
 

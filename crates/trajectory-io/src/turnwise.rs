@@ -1,7 +1,7 @@
 //! Turnwise's own dumps, and hand-written lines.
 //!
-//! The dump of a run has one [`turnwise_core::Trajectory`] per line. A hand-written line only needs
-//! these keys:
+//! A run writes one [`turnwise_core::Trajectory`] per line. A hand-written line only needs these
+//! keys:
 //!
 //! ```json
 //! {"group": "a", "turns": [{"observation": "s0", "action": "open", "reward": 0, "entropy": 0.7}]}
@@ -9,33 +9,28 @@
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `group` | name (string or number) of the group of trajectories to compare |
-//! | `turns[].kind` | `"action"` (default), or `"compaction"` for a summary that replaces the previous turns |
+//! | `group` | group of trajectories to compare (string or number) |
+//! | `turns[].kind` | `"action"` (default), or `"compaction"`: a summary that replaces the previous turns |
 //! | `turns[].reward` | the environment's reward |
-//! | `turns[].shaped_reward` | the reward after the run's shaping (scale, KL, length penalty), which is used to compute credit |
-//! | `turns[].observation`, `action` | observation and action as text |
-//! | `turns[].state_key` | name of the state, used by methods that compare turns by state; defaults to the observation |
-//! | `turns[].valid` | whether the action was well-formed; defaults to `true` |
-//! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one per token |
-//! | `turns[].agent` | the agent whose request the turn answered, as written by a run |
-//! | `turns[].progress` | the environment's progress signal after the turn |
+//! | `turns[].shaped_reward` | reward for credit, after scale, KL and length penalty |
+//! | `turns[].observation`, `action` | texts |
+//! | `turns[].state_key` | state name for methods that compare states; default: the observation |
+//! | `turns[].valid` | whether the action was well-formed (default `true`) |
+//! | `turns[].entropy` | mean token entropy in nats; or `entropies`, one per token |
+//! | `turns[].progress` | the environment's progress after the turn |
 //! | `turns[].state_value` | mean return of continuations sampled from the state before the turn |
-//! | `turns[].values` | critic values, one per response token, or one number for the whole turn |
-//! | `turns[].credit` | the turn's credit from an external decomposer |
-//! | `turns[].calls`, `parts` | tool calls, and the messages and results in an observation, as written by a run |
-//! | `task`, `tools` | the task (a text, or `{"id", "kind", "goal"}`), and the available tools |
+//! | `turns[].values` | critic values per response token, or one for the turn |
+//! | `turns[].credit` | credit from an external decomposer |
+//! | `turns[].agent`, `calls`, `parts` | requesting agent, tool calls, observation parts (written by runs) |
+//! | `task`, `tools` | the task (a text, or `{"id", "kind", "goal"}`) and tools |
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
-//! Null values count as missing.
+//! Null values count as missing. `turns[].response` and `old_logprobs` are allowed, but no method
+//! reads them. Other keys are errors in hand-written lines, because a misspelled `valid` would
+//! silently change the result; lines with a `schema_version` may have more.
 //!
-//! Trajectories that a run did not train on are skipped, and a note tells how many. These are
-//! trajectories in which the environment or sampler failed (see `stop`), and those without
-//! advantages in a step where others have them.
-//!
-//! Unknown keys are errors in hand-written lines, because a misspelled `valid` would silently
-//! change the result. Lines written by a run (with `schema_version`) may have additional keys.
-//! `turns[].response` (the response as text) and `turns[].old_logprobs` are allowed, but no method
-//! reads them.
+//! Skipped, with a note: trajectories whose environment or sampler failed (`stop`), and those
+//! without advantages in a step where others have them, because the run did not train on them.
 
 mod keys;
 
@@ -70,10 +65,10 @@ struct TrajectoryLine {
     #[serde(default, deserialize_with = "or_default")]
     tools: Vec<Tool>,
     turns: Option<Vec<TurnLine>>,
-    /// Only runs write them; they are needed to compute hidden states of the policy.
+    /// Written by runs, to compute the policy's hidden states.
     #[serde(default, deserialize_with = "or_default")]
     sequences: Vec<TokenSequence>,
-    /// Only runs write them, and only for trajectories that were trained on.
+    /// Written by runs for trajectories that were trained on.
     advantages: Option<IgnoredAny>,
 }
 
@@ -121,21 +116,19 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
-/// Deserializes null as the default value.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Deserializes log-probs, with null as NaN.
 fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
     let read: Option<Vec<Option<f32>>> = Option::deserialize(deserializer)?;
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
-/// Reads trajectories, or conversations with `messages`, from memory. Error messages contain `name`
-/// instead of a path, and count lines from 1. All trajectories are kept.
+/// Reads trajectories, or conversations with `messages`, from memory, keeping all. Errors show
+/// `name` as the path and count lines from 1.
 ///
 /// ```
 /// use serde_json::json;
@@ -162,7 +155,7 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
             continue;
         }
         check_keys(path, line, &value)?;
-        // A tool needs raw JSON text, which a `Value` does not have.
+        // `Tool` needs raw JSON text.
         let read = match value.get("tools") {
             None => TrajectoryLine::deserialize(value),
             Some(_) => serde_json::from_str(&value.to_string()),
@@ -182,7 +175,6 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
 
 pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
-    // For each record, whether its line has advantages.
     let mut trained = Vec::new();
     lines::each(path, |line, text| {
         let read: Result<TrajectoryLine, DumpError> = lines::parse(path, line, text, is_used);
@@ -212,8 +204,7 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops trajectories that failed for reasons other than the policy. In steps in which some
-/// trajectories were trained on (`trained`, by record), also drops those that were not.
+/// Drops failed trajectories and, in steps with trained ones, those that were not trained on.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();
@@ -292,13 +283,12 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     let mut response_ids = read.response_ids;
     let values = match read.values {
         None => None,
-        // With one value, the whole turn is one step of the recursion.
         Some(Values::Turn(value)) => {
             response_ids.truncate(1);
             response_ids.resize(1, 0);
             Some(vec![value])
         }
-        // The turn's reward belongs to its last token, which would not exist.
+        // The turn's reward needs a last token.
         Some(Values::Tokens(values)) if values.is_empty() => {
             let reason = "`values` is an empty list; give a number for each token of the response, one number for the whole turn, \
                           or leave the key out";

@@ -1,17 +1,14 @@
 //! Dumps of the `verifiers` library, versions 0 and 1.
 //!
-//! `traces.jsonl` (v1) has one episode per line. Each entry of `traces` whose agent is trainable
-//! becomes a trajectory. Each `sampled` node is a turn; its observation is the messages since the
-//! previous sampled node on the same path. The reward is the sum of `score * weight` over
-//! `rewards`, and is given to the last turn. Traces without scores are dropped and counted. Groups
-//! are formed by the episode's `group.id` (or its task if missing) and by the agent's name, so that
-//! a solver is not compared with its critic. If a file has several trainable agents, groups are
-//! named `ID AGENT`. If a node has `entropies`, they are used for its turn.
+//! `traces.jsonl` (v1) has one episode per line. A trace of a trainable agent is a trajectory, a
+//! `sampled` node a turn that observes the messages since the previous one on its path. The last
+//! turn gets the sum of `score * weight`; traces without scores are dropped. Traces with equal
+//! `group.id` (or task) and agent form a group, named `ID AGENT` if there are several agents.
 //!
-//! `results.jsonl` (v0) has one rollout per line: `prompt`, `completion`, `reward`, `example_id`.
-//! Rollouts with the same `example_id` form a group.
+//! `results.jsonl` (v0) has one rollout per line: `prompt`, `completion`, `reward`, and
+//! `example_id` for the group.
 //!
-//! Neither version contains turn rewards, progress or values.
+//! Both lack turn rewards, progress and values.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -82,7 +79,6 @@ struct Rollout {
 
 pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
-    // The agent of every trajectory; a rollout has none.
     let mut agents: Vec<Option<String>> = Vec::new();
     let mut unscored = 0;
     lines::each(path, |line, text| {
@@ -116,8 +112,7 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Appends the agent to the group names if there are several agents, because users only see the
-/// names.
+/// Appends the agent to group names if there are several.
 fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     if agents.iter().flatten().collect::<BTreeSet<_>>().len() < 2 {
         return;
@@ -130,8 +125,7 @@ fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     }
 }
 
-/// Returns the trajectories in an episode, each with the name of its agent. Adds the number of
-/// traces without a reward to `unscored`.
+/// Returns an episode's trajectories and agents; counts traces without reward in `unscored`.
 fn traces(
     path: &Path,
     line: usize,
@@ -177,14 +171,13 @@ fn traces(
     Ok(records)
 }
 
-/// Returns the messages in a trace: each sampled node, preceded by the new nodes on its path.
 fn walk(nodes: &[Node]) -> Result<Vec<chat::Message>, String> {
     let mut messages = Vec::new();
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.sampled) {
         let mut before = Vec::new();
         let mut at = node.parent;
         while let Some(parent) = at {
-            // A parent comes before its child, which also rules out cycles.
+            // A parent comes first, which rules out cycles.
             let Some(node) = nodes[..index].get(parent).filter(|node| !node.sampled) else {
                 if parent >= index {
                     return Err(format!(
@@ -228,7 +221,6 @@ mod tests {
     use super::*;
     use crate::{Dump, ReadOptions, read};
 
-    /// Returns an episode with these agents, given as name, whether it is trained, and its score.
     fn episode(agents: &[(&str, bool, Option<f64>)]) -> Value {
         let traces: Vec<Value> = agents
             .iter()
@@ -249,7 +241,6 @@ mod tests {
         read(&path, &ReadOptions::default()).unwrap()
     }
 
-    /// Returns the name of each group and its number of trajectories.
     fn groups(dump: &Dump) -> Vec<(Value, usize)> {
         let origins = dump.batches.iter().flat_map(|step| &step.origins);
         let named = origins.map(|group| {
@@ -263,10 +254,9 @@ mod tests {
     fn agents_of_an_episode_are_groups_with_names_of_their_own() {
         let both =
             |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, Some(1.0 - score))]);
-        // An agent alone in its episode still belongs to its group.
+        // A lone agent still belongs to its group.
         let read = dump(&[both(1.0), both(0.0), episode(&[("solver", true, Some(0.5))])]);
         assert_eq!(groups(&read), [(json!("g1 solver"), 3), (json!("g1 critic"), 2)]);
-        // With a single agent, the name of the group is enough.
         let scored = |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, None)]);
         assert_eq!(groups(&dump(&[scored(1.0), scored(0.0)])), [(json!("g1"), 2)]);
     }

@@ -1,22 +1,17 @@
-//! verl's rollout dumps, `trainer.rollout_data_dir/<step>.jsonl`. Each line is one sample with
-//! `input`, `output`, `score`, `step`, and further keys from the reward function (`uid`, `acc`,
-//! ...).
+//! verl's rollout dumps, `trainer.rollout_data_dir/<step>.jsonl`. Each line is a sample with
+//! `input`, `output`, `score`, `step`, and keys of the reward function (`uid`, `acc` ..).
 //!
-//! `input` and `output` are decoded text. If a sample has several turns, `output` contains all of
-//! them, and the environment's messages in between. They are separated by the chat template's
-//! headings that survive decoding: lines `user`, `tool` or `assistant`. If `input` ends like a
-//! Llama 3 prompt (`Find it.assistant` and a blank line), the headings are these words at the end
-//! of a message. The score is given to the last turn. Samples with the same `uid` form a group;
-//! without `uid`, samples with the same step and `input` do. `acc` tells whether the task was
-//! solved.
+//! `output` is decoded text of all turns and the environment's messages, split at the template's
+//! headings: lines `user`, `tool` or `assistant`, or, if `input` ends like a Llama 3 prompt
+//! (`Find it.assistant` and a blank line), these words at the end of a message. The last turn gets
+//! the score; `acc` is success. Samples with the same `uid`, or else the same step and `input`,
+//! form a group.
 //!
-//! verl 0.9's trainer (`trainer.v1`) gives each line a different `uid`,
-//! `{prompt}_{session}_{output}` with the UUID of the prompt. Each prompt is then a group, and each
-//! session is a trajectory whose outputs are numbered in order. The observation for a later output
-//! is the part of its `input` after the policy's last message. Lines that only pad the batch
-//! (`pad...`) are dropped.
+//! verl 0.9's trainer (`trainer.v1`) writes the `uid` `{prompt}_{session}_{output}`: each prompt is
+//! a group, each session a trajectory of numbered outputs. A later output observes the end of its
+//! `input` after the policy's last message. Padding lines (`pad...`) are dropped.
 //!
-//! verl's dumps contain no entropies, turn rewards, progress or values.
+//! The dumps lack entropies, turn rewards, progress and values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -45,17 +40,17 @@ struct Sample {
     score: f64,
 }
 
-/// Parts of a `uid` written by verl 0.9's trainer.
+/// A `uid` of verl 0.9's trainer.
 #[derive(Debug, PartialEq)]
 struct Key<'a> {
-    /// UUID of the prompt, or what replaces it in a padding line.
+    /// The prompt's UUID, or padding.
     prompt: &'a str,
     session: u64,
     output: u64,
 }
 
 impl<'a> Key<'a> {
-    /// Parses such a `uid`; returns `None` for any other text, which names a group as a whole.
+    /// Parses a `uid`; other texts (`None`) name a group.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -75,7 +70,6 @@ fn is_uuid(text: &str) -> bool {
 }
 
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
-    // The samples of every trajectory by output number.
     let mut trajectories: Vec<BTreeMap<u64, Sample>> = Vec::new();
     let mut sessions: HashMap<(u64, String, u64), usize> = HashMap::new();
     lines::each(path, |line, text| {
@@ -111,8 +105,7 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Returns the trajectory made of consecutive samples. The outcome is taken from the last sample;
-/// verl copies it to the others.
+/// Joins consecutive samples. verl copies the last one's outcome to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {
@@ -138,7 +131,6 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
-/// Returns the environment's last message in a prompt that may contain the whole conversation.
 fn last_heard(input: &str) -> Option<chat::Message> {
     decoded::split(input, Headings::of(input)).into_iter().rfind(|message| !message.sampled)
 }
@@ -189,7 +181,6 @@ mod tests {
         let uid = |session: u64, output: u64| format!("{}_{session}_{output}", PROMPTS[0]);
         let mut later = sample(&uid(0, 1), "open bag", 1.0);
         later["input"] = json!("Find it.\nassistant\nopen box\nuser\nIt is empty.\nassistant\n");
-        // Out of order, and each with the session's score, like verl's.
         let given = [later, sample(&uid(0, 0), "open box", 1.0), sample(&uid(1, 0), "give up", 0.0)];
         let read = dump(&given).unwrap();
         let [group] = read.batches[0].batch.groups.as_slice() else { panic!("{read:?}") };
@@ -231,7 +222,7 @@ mod tests {
 
     #[test]
     fn numbers_of_python_count_where_they_are_read() {
-        // An unused key of a reward function, as `json.dumps` writes it.
+        // An unused key, as `json.dumps` writes it.
         let text = sample("u1", "the output says NaN", 1.0).to_string();
         let with = |more: &str| format!("{}, {more}}}", &text[..text.len() - 1]);
         let folder = tempfile::tempdir().unwrap();

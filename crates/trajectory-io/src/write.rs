@@ -1,4 +1,4 @@
-//! Writes advantages, one line or row per trajectory.
+//! Writes advantages.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,31 +16,31 @@ use turnwise_core::StageRecord;
 
 use crate::DumpError;
 
-/// The advantages of one trajectory, and where it is located in the input.
+/// One trajectory's advantages and location in the input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Line number in the input, counted from 1; in a Parquet file, the row.
+    /// Input line or Parquet row, from 1.
     pub line: usize,
-    /// The training step.
+    /// Training step.
     pub step: u64,
-    /// Name of the group in the input.
+    /// Group name in the input.
     pub group: Value,
     /// Index in the group.
     pub sample: usize,
-    /// Goal of the task.
+    /// Task goal.
     pub task: String,
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub outcome: f64,
-    /// True if the task was solved; `None` if the input does not say.
+    /// Whether the task was solved, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
-    /// One advantage per turn.
+    /// Advantages per turn.
     pub advantages: Vec<f64>,
-    /// Whether each turn has unusual entropy, if the method detects such turns.
+    /// Turns with unusual entropy, if the method detects them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<Vec<bool>>,
-    /// Records of the pipeline stages, as `[turn][stage]`, if requested.
+    /// Records of pipeline stages, as `[turn][stage]`, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn form_of(path: &Path) -> Result<Form, DumpError> {
     }
 }
 
-/// Rejects file names that [`write_rows`] would reject, before rows are computed.
+/// Rejects file names that [`write_rows`] would reject.
 ///
 /// # Errors
 /// Fails if the extension is not supported.
@@ -70,16 +70,13 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
     form_of(path).map(|_| ())
 }
 
-/// Writes rows as JSON lines (`.jsonl`, or compressed `.jsonl.zst`) or Parquet (`.parquet`),
-/// replacing the file atomically.
+/// Writes rows atomically as JSON lines (`.jsonl`, `.jsonl.zst`) or Parquet (`.parquet`).
 ///
 /// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success`
-/// (nullable), `advantages` (list of doubles), `outliers` (nullable list of booleans) and
-/// `explanation` (nullable; the stages as JSON text).
+/// (nullable), `advantages`, `outliers` (nullable) and `explanation` (nullable JSON text).
 ///
 /// # Errors
-/// Fails if the extension is not supported, or if the operating system or the Parquet writer
-/// returns an error.
+/// Fails if the extension is not supported or writing fails.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
     if form == Form::Parquet {
@@ -127,7 +124,6 @@ const SCHEMA: &str = "message trajectories {
 
 pub(crate) type Columns<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
 
-/// Returns a Parquet file whose columns are written by `fill`, in schema order.
 pub(crate) fn table(
     schema: &str,
     fill: impl FnOnce(&mut Columns<'_, '_>) -> Result<(), ParquetError>,
@@ -183,7 +179,6 @@ pub(crate) fn column<T: DataType>(
     writer.close()
 }
 
-/// Returns the non-null values and the definition level of each row.
 pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {
@@ -193,8 +188,8 @@ pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, V
     (present, defined)
 }
 
-/// Returns the values in a list column with their definition and repetition levels. `empty` is the
-/// definition level of an empty list: 1 if the list itself may be missing, otherwise 0.
+/// Returns a list column's values, definition levels and repetition levels. `empty` is an empty
+/// list's definition level: 1 if the list may be missing, otherwise 0.
 pub(crate) fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,

@@ -15,12 +15,12 @@ use crate::inbox::{Event, Inbox};
 use crate::program::Program;
 use crate::rewards::Rewards;
 
-/// Metric that marks episodes whose agent failed and got `env.failure_reward`.
+/// Metric of episodes that got `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
     shared: Arc<Shared>,
-    /// `None` once the program was put back for another episode.
+    /// `None` once returned for reuse.
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,
@@ -87,7 +87,7 @@ impl Episode {
             shown.insert(key.to_owned(), value.as_str().into());
         }
         let base_url = self.shared.gateway.base_url();
-        // Every JSON parser keeps 53 bits exactly.
+        // JSON parsers keep 53 bits exactly.
         let seed = seed.rng().bits() >> 11;
         let shown = Value::Object(shown);
         let line =
@@ -161,7 +161,7 @@ impl Episode {
         }
     }
 
-    /// Ends an episode and assigns its rewards; `exit` is `None` if the program is still running.
+    /// Ends an episode with its rewards; `exit` is `None` while the program runs.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
@@ -175,7 +175,7 @@ impl Episode {
         let mut given = self.given(&rewards);
         let mut total = rewards.total();
         match exit {
-            // Only an exit code tells whether the task was solved; a signal does not.
+            // A signal does not tell whether the task was solved.
             Some(Exit { code: Some(code), .. }) if by_code => {
                 let reward = if *code == 0 { 1.0 } else { 0.0 };
                 total += reward;
@@ -211,7 +211,7 @@ impl Episode {
         })
     }
 
-    /// Ends an episode whose agent failed. Returns an error unless `env.failure_reward` is set.
+    /// Ends a failed episode, with an error unless `env.failure_reward` is set.
     fn failed(&mut self, reason: &str) -> Result<Step, EnvError> {
         let error = self.error(reason);
         let Some(reward) = self.shared.config.failure_reward else { return Err(error) };
@@ -241,7 +241,7 @@ impl Episode {
 
     fn rewards(&self) -> Result<(Observation, Rewards), String> {
         let (rewards, last_line) = self.inbox.outcome()?;
-        // Ends with equal rewards are the same state, whatever the last line is.
+        // Ends with equal rewards are the same state.
         let end = format!("end with {}", rewards.total());
         Ok((Observation::new(last_line).with_state_key(end), rewards))
     }
@@ -272,8 +272,7 @@ fn metrics(rewards: &Rewards) -> Vec<Metric> {
     rewards.metrics.iter().map(|(name, value)| Metric::last(name.clone(), *value)).collect()
 }
 
-/// Converts a request to an observation: its new messages become parts, and the whole request is
-/// kept for the prompt.
+/// Converts a request to an observation whose parts are the new messages.
 pub fn observation(asked: Conversation) -> Observation {
     let new = &asked.messages[asked.continues.map_or(0, |earlier| earlier.messages)..];
     let part = |message: &ChatMessage| match (message.role.as_str(), &message.call_id) {

@@ -1,4 +1,4 @@
-//! Agent environment, in which each episode is one run of the user's program.
+//! Agent environment: each episode runs the user's program.
 
 mod episode;
 mod settings;
@@ -22,7 +22,7 @@ pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
 
-/// Tasks for the agent, and the endpoint it calls.
+/// The agent's tasks and endpoint.
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 

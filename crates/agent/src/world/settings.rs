@@ -1,4 +1,4 @@
-//! The keys of `[env]`.
+//! Keys of `[env]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,16 +6,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where an episode's reward comes from.
+/// Source of an episode's reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The agent reports it in its last line of output or to `/v1/reward`. An episode without a
-    /// report fails.
+    /// The last line of output, or `/v1/reward`; an episode without a report fails.
     #[default]
     Reported,
-    /// The program's exit code: 0 gives reward 1, any other code gives 0. Reported rewards are
-    /// added to it.
+    /// 1 for exit code 0, otherwise 0, plus reported rewards.
     ExitCode,
 }
 
@@ -23,39 +21,35 @@ pub enum RewardRule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// The agent's program and its arguments, for example `["python3", "agent.py"]`.
+    /// Program and arguments, for example `["python3", "agent.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the agent; by default the current directory.
+    /// The agent's working directory; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Task file for each split. Each JSON line has an `id` and any other keys that the agent
-    /// reads.
+    /// Task file per split: JSON lines with an `id` and any keys for the agent.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Whether each program plays several episodes. If so, it reads one episode per line from stdin
-    /// and prints a line with the reward after each. Otherwise a new program is started for each
-    /// episode.
+    /// Whether a program plays several episodes, one per line of stdin, and prints a reward line
+    /// after each. Otherwise each episode starts a new program.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
     pub concurrency: usize,
-    /// Where an episode's reward comes from.
+    /// Source of an episode's reward.
     pub reward: RewardRule,
-    /// Reward of an episode whose agent crashes, hangs or reports nothing. If unset, such an
-    /// episode is an environment error and is excluded from its group.
+    /// Reward if the agent crashes, hangs or reports nothing. If unset, such an episode is an
+    /// environment error and is excluded from its group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reward: Option<f64>,
-    /// If the agent reports no `success`, an episode counts as successful when its total reward is
-    /// at least this.
+    /// Minimum total reward that counts as success, unless the agent reports `success`.
     pub success_return: f64,
-    /// Maximum time in seconds from a reply to the agent's next request or its end, after which the
-    /// agent is killed.
+    /// Maximum seconds from a reply to the next request or the end; then the agent is killed.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Maximum time in seconds until the agent's first request.
+    /// Maximum seconds until the first request.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Address of the endpoint; port 0 selects a free port. Anyone who can reach this address and
-    /// knows an episode's key can report rewards.
+    /// Endpoint address; port 0 selects a free port. Anyone with access and an episode's key can
+    /// report rewards.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
 }

@@ -1,5 +1,4 @@
-//! Checks that inference servers run the same model as the learner, by comparing each server's
-//! log-probs for one response with the learner's, at the start and after each weight update.
+//! Compares servers' log-probs with the learner's, at the start and after weight updates.
 
 use std::sync::Arc;
 
@@ -15,21 +14,18 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Sampling temperature of the request. It is not 1, so that log-probs from before and after
-/// temperature scaling differ.
+/// Not 1, so that log-probs before and after temperature scaling differ.
 const TEMPERATURE: f32 = 0.7;
 
 const TOKENS: usize = 32;
 
-/// Maximum mean difference in log-probs, in nats, between two implementations of one model. A
-/// 16-bit server typically differs by a few hundredths.
+/// Maximum mean log-prob difference in nats between two implementations; 16-bit servers differ by a
+/// few hundredths.
 const SAME: f64 = 0.1;
 
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request used for the checks, which is the same for every server so that results are
-/// comparable. The prompt is the text, cut to half of the context, followed by an image's tokens,
-/// if any.
+/// Returns the request for all checks: the text, cut to half of the context, and an image, if any.
 pub(crate) fn probe(
     text: Vec<u32>,
     picture: Vec<u32>,
@@ -49,7 +45,6 @@ pub(crate) fn probe(
     })
 }
 
-/// Returns an image whose regions all differ, and which takes few tokens with most patch sizes.
 pub(crate) fn picture(vision: &VisionConfig) -> Image {
     let (height, width) = (3 * vision.factor(), 4 * vision.factor());
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
@@ -57,8 +52,7 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after a weight update: a multiple of the server's initial mean difference, plus a
-/// constant in nats.
+/// Tolerance after an update: a multiple of the initial mean difference plus a constant in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 pub(crate) struct Checks {
@@ -67,14 +61,12 @@ pub(crate) struct Checks {
 }
 
 struct Known {
-    /// Mean difference in log-probs at the start.
     start: f64,
     last: Option<Seen>,
 }
 
 struct Seen {
     tokens: Vec<u32>,
-    /// The server's log-probs (`theirs`) and the learner's (`own`), computed with the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }
@@ -95,8 +87,7 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers that serve another model, or whose log-probs are not those of the sampling
-    /// distribution. Returns notes to show to the user.
+    /// Rejects servers of another model or with log-probs of another distribution; returns notes.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -143,8 +134,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that still use old weights after an update, whatever version they report. A
-    /// server that does not respond is skipped; its later responses report which weights they used.
+    /// Rejects servers that still use old weights, whatever version they report. A server without
+    /// reply is skipped.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -195,8 +186,7 @@ fn own(
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 
-/// Rejects log-probs that are closer to those at temperature 1 than to those of the sampling
-/// distribution.
+/// Rejects log-probs closer to temperature 1 than to the sampling distribution.
 fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
         let fix = match kind {
@@ -224,13 +214,11 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Rejects a response computed with old or partly replaced weights, by comparing it with the
-/// previous response and with the initial difference.
+/// Detects old or partly replaced weights from the previous response and the initial difference.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {
-        // The response is bitwise the same, although the learner's log-probs moved by more than the
-        // usual difference.
+        // The response is bitwise equal although the learner's log-probs moved.
         let moved = Difference::between(&now.own, &before.own).mean;
         if moved > 2.0 * before.difference().mean {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! vLLM's `/v1/completions` API, with token ids for the prompt and the response.
+//! vLLM's `/v1/completions`, with token ids.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, token_id};
 use super::vllm::{self, Usage};
 
-/// Returns a request. All sampling fields are sent at the top level, because servers use their own
-/// defaults for missing ones (`max_tokens` 16, the temperature from the model's files).
+/// Sets all sampling fields, because servers have their own defaults (`max_tokens` 16, the model's
+/// temperature).
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = vllm::sampling(request);
     let own = json!({
@@ -18,7 +18,7 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
         "stream": false,
         "cache_salt": request.version,
         "return_token_ids": true,
-        // Returns token ids instead of texts, so that both lists can be compared.
+        // Ids instead of texts make both lists comparable.
         "return_tokens_as_token_ids": true,
     });
     if let (Value::Object(body), Value::Object(own)) = (&mut body, own) {
@@ -67,7 +67,6 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let logprobs: Option<Vec<f32>> = entries.token_logprobs.into_iter().collect();
     let logprobs = logprobs.ok_or("a token without its log-probability")?;
     let end = end(choice.finish_reason.as_deref())?;
-    // This route does not report which weights sampled.
     let cached = Usage::cached(body.usage);
     Ok(GenerateResponse { tokens, logprobs, end, cached, weights: Vec::new(), prompt: None })
 }
@@ -112,7 +111,6 @@ mod tests {
                 prompt: None
             }
         );
-        // Servers that do not return token ids as texts are accepted.
         assert!(response(&body(&choice(ids(), json!([-0.5, -0.25]), json!(["I", "!"])))).is_ok());
         let refused = |choice: &Value| response(&body(choice)).unwrap_err();
         let shifted = choice(ids(), json!([-0.5, -0.25]), json!(["token_id:7", "token_id:40"]));

@@ -1,4 +1,4 @@
-//! Back-pressure: limits the number of concurrent requests to each server.
+//! Limits concurrent requests per server.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,17 +6,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Maximum pause after repeated failures.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pause after the first failure, doubled for each further failure in a row.
+/// Pause after the first failure, doubled for each further one.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A limit on concurrent requests to a server.
-///
-/// It increases with each success and is halved when the server is busy (additive increase,
-/// multiplicative decrease). After a failure, no requests are permitted for a while. A second limit
-/// depends on the queue length that the server reports.
+/// A limit on concurrent requests, raised by each success and halved when the server is busy
+/// (additive increase, multiplicative decrease). Failures pause all requests. A second limit
+/// follows the reported queue.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -26,13 +23,11 @@ pub(crate) struct ConcurrencyLimit {
 struct State {
     in_flight: usize,
     limit: f64,
-    /// Limit computed from the reported queue length and cache usage.
     uncrowded: f64,
     open_at: Instant,
     failures: u32,
 }
 
-/// Permit for one request, released when dropped.
 pub(crate) struct Permit<'a>(&'a ConcurrencyLimit);
 
 impl Drop for Permit<'_> {
@@ -68,8 +63,7 @@ impl ConcurrencyLimit {
                 }
             };
             match open_at {
-                // A released permit may have been given to a request that has ended since, so check
-                // again from time to time.
+                // A permit may have been released to a request that ended, so check again.
                 None => drop(tokio::time::timeout(SHORTEST, self.freed.notified()).await),
                 Some(at) => tokio::time::sleep_until(at).await,
             }
@@ -82,10 +76,10 @@ impl ConcurrencyLimit {
         state.limit = (state.limit + 1.0 / state.limit.max(1.0)).min(self.most as f64);
     }
 
-    /// Records a busy response, and how long the server asked to wait, if it did.
+    /// Records a busy response and the requested wait.
     pub(crate) fn busy(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
-        // Requests rejected together count as one rejection.
+        // Simultaneous rejections count once.
         if Instant::now() < state.open_at {
             return;
         }
@@ -93,16 +87,15 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the second limit from the reported queue length and whether the cache is nearly
-    /// full. Lowers it by the number of waiting requests, but at most to half of the requests in
-    /// flight. If no request waits and the cache has room, raises it by a quarter.
+    /// Updates the second limit: less by the waiting requests, at most half of those in flight; a
+    /// quarter more if none wait and the cache has room.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;
         if waiting == 0 && !nearly_full {
             state.uncrowded = (1.25 * state.uncrowded + 1.0).min(self.most as f64);
         } else if state.in_flight > 0 {
-            // A queue with only others' requests does not block this run.
+            // A queue of others' requests does not block this run.
             let wanted = if waiting > 0 { (here - waiting as f64).max(here / 2.0) } else { 0.75 * here };
             state.uncrowded = state.uncrowded.min(wanted).max(1.0);
         }
@@ -119,12 +112,11 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Returns the number of consecutive rejections and failures, counting simultaneous ones once.
     pub(crate) fn failures(&self) -> u32 {
         self.state().failures
     }
 
-    /// Returns false during a pause after a failure.
+    /// Returns false during a pause.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         state.failures == 0 || Instant::now() >= state.open_at
@@ -158,7 +150,6 @@ mod tests {
             limit.busy(Some(Duration::ZERO));
             assert_eq!(limit.allowed(), 4);
             limit.busy(Some(Duration::from_millis(50)));
-            // Rejected together with the previous request.
             limit.busy(None);
             assert_eq!((limit.allowed(), limit.is_open(), limit.failures()), (2, false, 2));
             for _ in 0..100 {
@@ -180,7 +171,6 @@ mod tests {
             assert_eq!(limit.allowed(), 16);
             limit.reported(4, false);
             assert_eq!(limit.allowed(), 8);
-            // At most half is subtracted at once.
             limit.reported(1000, false);
             assert_eq!(limit.allowed(), 6);
             limit.reported(0, true);
@@ -192,11 +182,9 @@ mod tests {
                 limit.reported(0, false);
                 assert_eq!(limit.allowed(), expected);
             }
-            // Others' requests in the queue do not count.
             permits.clear();
             limit.reported(50, true);
             assert_eq!((limit.allowed(), limit.in_flight()), (16, 0));
-            // A rejection also halves the limit.
             limit.busy(Some(Duration::ZERO));
             assert_eq!(limit.allowed(), 8);
         });

@@ -1,5 +1,4 @@
-//! Requests and responses in a form common to all servers, encoded and decoded by `vllm.rs`,
-//! `completions.rs` and `sglang.rs`.
+//! Requests and responses common to all servers.
 
 use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
@@ -10,11 +9,8 @@ use super::{completions, sglang, vllm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// vLLM's `/inference/v1/generate`.
     Generate,
-    /// vLLM's `/v1/completions`.
     Completions,
-    /// SGLang's `/generate`.
     Sglang,
 }
 
@@ -38,13 +34,12 @@ impl Dialect {
 pub(crate) struct GenerateRequest<'a> {
     pub(crate) id: &'a str,
     pub(crate) version: &'a str,
-    /// True if the version is loaded on the server as an adapter of this name, false if it replaces
-    /// the server's full weights.
+    /// The version is loaded as an adapter, not as full weights.
     pub(crate) adapter: bool,
-    /// The prompt, including the learner's image tokens.
+    /// Includes the learner's image tokens.
     pub(crate) prompt: &'a [u32],
     pub(crate) pictures: &'a PromptPictures,
-    /// Sampling parameters, except `max_tokens`.
+    /// All but `max_tokens`.
     pub(crate) params: &'a SamplingParams,
     pub(crate) max_tokens: usize,
     pub(crate) seed: u64,
@@ -60,7 +55,7 @@ impl GenerateRequest<'_> {
 pub(crate) enum End {
     Stop,
     Length,
-    /// The server aborted the request; the tokens sampled so far are valid.
+    /// Aborted by the server; the tokens so far are valid.
     Abort,
 }
 
@@ -69,9 +64,8 @@ pub(crate) struct GenerateResponse {
     pub(crate) tokens: Vec<u32>,
     pub(crate) logprobs: Vec<f32>,
     pub(crate) end: End,
-    /// Number of cached prompt tokens, if reported.
     pub(crate) cached: u64,
-    /// Weight versions that the response was sampled from; empty if not reported.
+    /// Weight versions that sampled; empty if not reported.
     pub(crate) weights: Vec<String>,
     /// The prompt as the server parsed it, if requested.
     pub(crate) prompt: Option<Vec<u32>>,
@@ -81,26 +75,23 @@ pub(crate) struct GenerateResponse {
 pub(crate) enum Refusal {
     NoAdapter,
     Busy,
-    /// The server would always reject this request.
+    /// This request would always be rejected.
     Request(String),
-    /// The server would reject every request, because its setup is wrong.
+    /// Every request would be rejected.
     Setup(String),
-    /// A transient failure.
+    /// Transient.
     Failed(String),
 }
 
-/// Result of loading an adapter or replacing weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Loading {
-    /// Loaded now or earlier.
     Done,
-    /// A permanent failure.
+    /// Permanent.
     Refused(String),
-    /// A transient failure.
+    /// Transient.
     Failed(String),
 }
 
-/// Returns all sampling parameters: the standard ones, and those specific to the server.
 pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     let mut all = json!({
         "n": 1,
@@ -132,7 +123,6 @@ pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     }
 }
 
-/// Parses `token_id:123`, which vLLM returns instead of the token's text.
 pub(crate) fn token_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
@@ -152,7 +142,7 @@ pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     }
 }
 
-/// Header by which routers keep a session on the same server.
+/// Header by which routers keep a session on a server.
 pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate | Dialect::Completions => "x-session-id",
@@ -168,8 +158,7 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Returns the maximum response size in bytes: about 200 per new token, and up to 8 per prompt
-/// token, because `/v1/completions` repeats the prompt.
+/// Returns the maximum response bytes; `/v1/completions` repeats the prompt.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }
@@ -177,7 +166,7 @@ pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
 /// Parses a response and checks it against the request.
 ///
 /// # Errors
-/// Fails if the response is truncated, or if its lengths or log-probs are inconsistent.
+/// Fails if it is truncated or its lengths or log-probs are inconsistent.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],
@@ -208,7 +197,7 @@ pub(crate) fn response(
     if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
         return Err(format!("token {token}, which is outside the vocabulary of {vocabulary}"));
     }
-    // vLLM writes -9999 instead of NaN; slightly positive values are rounding errors.
+    // vLLM writes -9999 for NaN; slightly positive values are rounding errors.
     match logprobs.iter().find(|logprob| !(**logprob > -9990.0 && **logprob < 1e-3)) {
         Some(logprob) => Err(format!("a log-probability of {logprob}")),
         None => Ok(response),
@@ -243,7 +232,7 @@ pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     let message = message(body);
     match status {
         200 => Loading::Done,
-        // Names are derived from the content, so an adapter with the same name is the same.
+        // Names derive from content, so the adapter is the same.
         400 if message.contains("already") => Loading::Done,
         404 | 405 if !message.to_lowercase().contains("adapter") => Loading::Refused(match dialect {
             Dialect::Generate | Dialect::Completions => {
@@ -266,7 +255,6 @@ pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     }
 }
 
-/// Returns the message in an error response, cut to 300 characters.
 pub(crate) fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let found = serde_json::from_str::<Value>(&text).ok().and_then(|value| {

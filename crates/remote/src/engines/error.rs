@@ -1,4 +1,4 @@
-//! Errors when sampling from inference servers.
+//! Errors of inference servers.
 
 use thiserror::Error;
 use turnwise_train::TrainError;
@@ -6,35 +6,35 @@ use turnwise_train::TrainError;
 use crate::http::NoClient;
 use crate::thread::ThreadEnded;
 
-/// Error when servers cannot be set up or updated with new weights. Messages contain neither
-/// addresses nor keys; they name each server by its index in `rollout.engine.urls`.
+/// Error from setting up or updating servers, which are named by their index in
+/// `rollout.engine.urls` instead of addresses or keys.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// An invalid setting.
+    /// Invalid setting.
     #[error("rollout.engine.{key}: {reason}")]
     Setting {
-        /// Config key of the setting.
+        /// Config key.
         key: &'static str,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// A server cannot be used.
+    /// Unusable server.
     #[error("rollout.engine.urls[{server}]: {reason}")]
     Server {
-        /// Index of the server.
+        /// Server index.
         server: usize,
-        /// The problem and, if known, the flag to start the server with.
+        /// Problem and, if known, the missing server flag.
         reason: String,
     },
     /// No server can handle the request.
     #[error("inference servers: {0}")]
     Backend(String),
-    /// The folder of weight versions cannot be read or written.
+    /// The version folder is unreadable or unwritable.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file or folder.
+        /// File or folder path.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// A weight version cannot be written.

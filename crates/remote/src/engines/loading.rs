@@ -1,5 +1,4 @@
-//! Loads weight versions into servers, either as several adapters or as full weights that replace
-//! the old ones.
+//! Loads weight versions into servers, as adapters or by replacing full weights.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +16,13 @@ use crate::http::{Http, Reply};
 
 const LOADING: Duration = Duration::from_mins(2);
 
-/// Maximum attempts to empty a server's cache.
+/// Maximum attempts to empty a cache.
 const FLUSHES: usize = 10;
 
-/// Maximum attempts to resume a server with new weights.
+/// Maximum attempts to resume a server.
 const RESUMES: usize = 5;
 
-/// A paused server; it is resumed even if the task that paused it is cancelled.
+/// A paused server, resumed even if its task is cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -51,11 +50,8 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Installs a version on one server unless already installed, by loading its adapter or
-    /// replacing the weights.
-    ///
-    /// `seen` is the server's replacement count when the version was found missing. If the count
-    /// has changed since, another request has already replaced the weights.
+    /// Installs a version on a server, if necessary. `seen` is the replacement count when the
+    /// version was missing; if it changed, another request replaced the weights.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -69,8 +65,7 @@ impl ServerPool {
             let reason = "has the weights of a later version, and those asked for are gone".to_owned();
             return Loading::Refused(reason);
         }
-        // Odd during a replacement, so that a response requested before or during it can be
-        // distinguished.
+        // Odd during a replacement, to detect responses requested before or during it.
         server.replacements.fetch_add(1, Ordering::AcqRel);
         let done = match self.dialect {
             Dialect::Generate | Dialect::Completions => self.replace_vllm(server, version).await,
@@ -100,8 +95,8 @@ impl ServerPool {
         reply.map_err(|error| Loading::Failed(error.reason(time)))
     }
 
-    /// Pauses the server, loads the folder, clears the cache, and then sets the version's name. The
-    /// pause only aborts requests that use other weights or whose receiver is gone.
+    /// Pauses the server, loads the folder, clears the cache, then sets the version's name. The
+    /// pause aborts only requests for other weights or without a receiver.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -111,7 +106,7 @@ impl ServerPool {
             );
             return Err(Loading::Refused(reason));
         }
-        // Resume also after a failure or cancellation: a paused server would hold every request.
+        // A paused server would hold every request.
         let paused_server =
             Paused { http: &self.http, url: format!("{}/resume", server.url), resumed: false };
         let replaced = if paused.status == 200 {
@@ -179,9 +174,8 @@ impl ServerPool {
         }
     }
 
-    /// Replaces the weights of an SGLang server, which aborts its requests, loads the new weights,
-    /// clears its cache and stores the version's name. If the server is idle, clears the cache
-    /// again, because older SGLang versions do not clear it.
+    /// Loads weights and the version's name, aborting requests, and flushes the cache, which older
+    /// SGLang versions keep. On an idle server the flush must succeed.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -209,8 +203,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that a response was sampled from the requested version of the full weights. `before`
-    /// is the server's replacement count before the request.
+    /// Checks that a response used the requested full weights; `before` is the replacement count
+    /// before the request.
     pub(crate) async fn hold_to_version(
         &self,
         server: &Server,
@@ -230,7 +224,6 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Returns the current weight version of a server whose responses do not report it.
     async fn weight_version(&self, server: &Server) -> Result<Vec<String>, Fault> {
         let silent = |reason: String| {
             Fault::Setup(format!(
@@ -269,8 +262,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Installs a version on every server, retrying on failure. Unreachable servers load it later,
-    /// when a request first needs it.
+    /// Installs a version everywhere. Unreachable servers load it when a request needs it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);
         let since = Instant::now();
@@ -313,7 +305,7 @@ impl ServerPool {
         }
     }
 
-    /// Unloads an adapter from every server that responds. Full weights stay.
+    /// Unloads an adapter from responsive servers; full weights stay.
     pub(crate) async fn unload_everywhere(&self, version: &Published) {
         if !version.adapter {
             return;

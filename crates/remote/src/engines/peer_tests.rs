@@ -1,7 +1,5 @@
-//! Compares greedy responses of a real vLLM server to pictures with those of the native engine.
-//!
-//! Runs if `TURNWISE_VLLM_URL` is the address of a freshly started vLLM server with the vision
-//! model in `TURNWISE_VLLM_MODEL`.
+//! Compares a vLLM server's greedy responses to pictures with the native engine's. Needs
+//! `TURNWISE_VLLM_URL`, a freshly started server with the vision model in `TURNWISE_VLLM_MODEL`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +16,6 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Height and width of the pictures of each prompt: original size, resized, one row, and several
-/// pictures.
 const PROMPTS: [&[[usize; 2]]; 5] =
     [&[[252, 252]], &[[96, 96]], &[[28, 300]], &[[84, 112], [112, 112]], &[[301, 203], [50, 60], [50, 60]]];
 
@@ -27,7 +23,6 @@ const TOKENS: usize = 48;
 
 fn picture([height, width]: [usize; 2], number: u64) -> Image {
     let mut draws = Seed::derive(number, Purpose::Init, &[]).rng();
-    // Coarse blocks survive resizing.
     let blocks: Vec<[u8; 3]> = (0..64).map(|_| std::array::from_fn(|_| draws.bits() as u8)).collect();
     let block = |y: usize, x: usize| blocks[8 * (y * 8 / height) + x * 8 / width];
     let places = (0..height * width).map(|index| (index / width, index % width));
@@ -52,7 +47,6 @@ fn greedy_responses_to_pictures_equal_those_of_the_native_engine() {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let servers = ServersConfig { urls: vec![url], timeout_s: 300.0, ..ServersConfig::default() };
     let pool = Arc::new(ServerPool::new(&servers, tokenizer.vocab_size()).unwrap());
-    // The weights that the server was started with, under its name for them.
     let published = Arc::new(Published {
         name: "default".to_owned(),
         adapter: false,

@@ -1,12 +1,9 @@
 //! Images in prompts for inference servers.
 //!
-//! In the learner's prompt, an image is a run of token ids that are valid only in this process. A
-//! server instead gets one image token, and the image separately as a PNG file. The server expands
-//! that token to one per merged patch, and returns the prompt as it parsed it.
-//! [`PromptPictures::check`] compares the parsed prompt with the learner's.
-//!
-//! The PNG already has the size that the learner's vision tower uses, so the server does not resize
-//! it: the image processors of Pillow and torchvision differ by up to two levels per channel.
+//! The learner's image tokens are valid only in this process. A server gets one image token and a
+//! PNG, expands the token to one per merged patch, and returns the prompt for
+//! [`PromptPictures::check`]. The PNG has the vision tower's size, because resizing by Pillow and
+//! torchvision differs by up to two levels per channel.
 
 use std::ops::Range;
 
@@ -19,24 +16,22 @@ use turnwise_model::vision::{FIRST_PICTURE_TOKEN, VisionConfig};
 
 #[derive(Default)]
 pub(crate) struct PromptPictures {
-    /// The token that stands for an image in the model's text.
     image_token: u32,
     shown: Vec<Shown>,
 }
 
 struct Shown {
-    /// Range of the image's tokens in the learner's prompt.
     place: Range<usize>,
     sha256: String,
     url: String,
 }
 
 impl PromptPictures {
-    /// Returns the images in a prompt.
+    /// Finds a prompt's images.
     ///
     /// # Errors
-    /// Fails if the model has no vision tower, an image is truncated or no longer in memory, or the
-    /// text contains the image token.
+    /// Fails without a vision tower, for truncated or freed images, or if the text contains the
+    /// image token.
     pub(crate) fn of(prompt: &[u32], vision: Option<&VisionConfig>) -> Result<Self, String> {
         if prompt.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Ok(Self::default());
@@ -60,12 +55,11 @@ impl PromptPictures {
         self.shown.is_empty()
     }
 
-    /// Returns a prompt (or a continuation of it) with one image token per image.
+    /// Replaces each image by one image token.
     pub(crate) fn collapsed(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, |_| 1)
     }
 
-    /// Returns a prompt as servers expand it, with image tokens in place of the learner's ids.
     pub(crate) fn expanded(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, Range::len)
     }
@@ -81,8 +75,8 @@ impl PromptPictures {
         tokens
     }
 
-    /// Returns the images in vLLM's format. vLLM caches an image's features by `uuid`, which
-    /// `version` ties to one version of the weights.
+    /// Returns vLLM's format. vLLM caches features by `uuid`, which depends on the `version` of the
+    /// weights.
     pub(crate) fn parts(&self, version: Option<&str>) -> Value {
         let part = |Shown { sha256, url, .. }: &Shown| {
             let uuid = version.map_or_else(|| sha256.clone(), |version| format!("{version}-{sha256}"));
@@ -91,10 +85,10 @@ impl PromptPictures {
         self.shown.iter().map(part).collect()
     }
 
-    /// Checks the prompt as parsed by a server.
+    /// Checks the prompt that a server parsed.
     ///
     /// # Errors
-    /// Fails if the server read no images, or different ones; the error names the fix.
+    /// Fails, naming the fix, if the server read no or other images.
     pub(crate) fn check(&self, prompt: &[u32], read: Option<&[u32]>) -> Result<(), String> {
         if self.is_empty() {
             return Ok(());
@@ -133,8 +127,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the vision tower of a small model, and an image of 2 x 3 tokens at its original
-    /// size.
     fn vision() -> (VisionConfig, Image) {
         let config = r#"{ "model_type": "qwen2_5_vl", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,
             "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -159,14 +151,12 @@ mod tests {
         let ids = vision.pictures.add(&image, &vision).unwrap().ids();
         let prompt: Vec<u32> = [58].into_iter().chain(ids).chain([59, 7]).collect();
         let pictures = PromptPictures::of(&prompt, Some(&vision)).unwrap();
-        // The response so far belongs to the prompt of a next attempt.
         let more = [&prompt[..], &[60]].concat();
         assert_eq!(pictures.collapsed(&more), [58, 60, 59, 7, 60]);
         assert_eq!(pictures.expanded(&more), [58, 60, 60, 60, 60, 60, 60, 59, 7, 60]);
         let parts = pictures.parts(None);
         let url = parts[0]["url"].as_str().unwrap().strip_prefix("data:image/png;base64,").unwrap();
         assert_eq!(Image::decode(&STANDARD.decode(url).unwrap()).unwrap(), image);
-        // Features are cached separately for each version of the tower.
         let uuid = parts[0]["uuid"].as_str().unwrap();
         assert_eq!(pictures.parts(Some("v2"))[0]["uuid"], format!("v2-{uuid}"));
     }

@@ -1,4 +1,4 @@
-//! A policy whose learner runs in this process and whose samplers run on servers.
+//! A local learner with samplers on servers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,32 +24,29 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Prompt of the initial check, followed by an image if the run's prompts contain images.
+/// Prompt of the initial check, with an image if the run's prompts have any.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 pub(crate) struct EnginePolicy {
     inner: Box<dyn PolicyLearner>,
     base: Option<BaseModel>,
     given: ServedWeights,
-    /// Results of the checks, if servers replace full weights.
     checks: Option<Checks>,
     _picture: Option<HeldPicture>,
     tokenizer: Arc<Tokenizer>,
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// Must be the last field, so that it is dropped after everything that uses it.
+    /// Must be the last field, to be dropped last.
     thread: RequestThread,
 }
 
 #[derive(Default)]
 struct Versions {
     current: Option<Arc<Published>>,
-    /// True if the weights have changed since the current version was published.
     changed: bool,
-    /// Versions that pending requests may still use.
+    /// Versions that pending requests may use.
     older: Vec<Arc<Published>>,
-    /// Number and duration of publications since the last report.
     published: u64,
     took: Duration,
 }
@@ -99,9 +96,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Publishes the current weights if necessary, and returns their version. If the weights have
-    /// changed, a new version is written and loaded. Older versions are unloaded once no request
-    /// uses them.
+    /// Returns the current weights' version, written and loaded if they changed. Unloads unused
+    /// versions.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -110,8 +106,8 @@ impl EnginePolicy {
         let written = Arc::new(match self.given {
             ServedWeights::Adapter => self.write_adapter()?,
             ServedWeights::Full => {
-                // Full weights are replaced only without requests in flight, and the old version is
-                // no longer needed: there is room for one version.
+                // Full weights are replaced without requests in flight, so the old version is no
+                // longer needed.
                 let pool = Arc::clone(&self.pool);
                 self.thread.try_wait(async move { pool.drained().await })?;
                 let current = self.versions.current.take();
@@ -127,7 +123,7 @@ impl EnginePolicy {
             }
         })?;
         let before = self.versions.current.replace(Arc::clone(&written));
-        // Equal bytes have the same name and must not be unloaded.
+        // Equal bytes share a name and must not be unloaded.
         self.versions.older.extend(before.filter(|before| before.name != written.name));
         self.versions.changed = false;
         self.unload_idle();
@@ -136,7 +132,6 @@ impl EnginePolicy {
         Ok(written)
     }
 
-    /// Loads a version on the servers, and checks by scoring that they use the new weights.
     fn hand_over(&mut self, version: &Arc<Published>) -> Result<(), TrainError> {
         let (pool, published) = (Arc::clone(&self.pool), Arc::clone(version));
         self.thread.try_wait(async move { pool.load_everywhere(published).await })?;
@@ -173,7 +168,7 @@ impl EnginePolicy {
     }
 }
 
-/// Runs work that needs the learner's scoring pass, then frees the memory of that pass.
+/// Frees the scoring pass's memory after the work.
 fn scoring<T>(learner: &mut dyn PolicyLearner, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
     let done = work(&mut |batch: &[TokenSequence], temperature| learner.score(batch, temperature));
     learner.release();
@@ -194,7 +189,6 @@ fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, 
 }
 
 impl Drop for EnginePolicy {
-    /// Unloads all versions from the servers that respond, and deletes the files.
     fn drop(&mut self) {
         let versions = std::mem::take(&mut self.versions);
         let all: Vec<Arc<Published>> = versions.older.into_iter().chain(versions.current).collect();
@@ -252,7 +246,6 @@ impl PolicyLearner for EnginePolicy {
         max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let version = self.publish()?;
-        // Read the loads before any request is in flight.
         self.thread.wait(Arc::clone(&self.pool).read_loads()).map_err(EngineError::from)?;
         let reads = (&self.tokenizer, self.inner.vision());
         let sampler = || EngineSampler::new(&self.pool, self.thread.handle(), &version, reads, max_model_len);

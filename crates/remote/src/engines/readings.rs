@@ -1,8 +1,5 @@
-//! Load reported by servers (`/metrics`). New trajectories start on the least loaded server, and a
-//! server with a queue gets fewer requests.
-//!
-//! Readings affect only when and where requests run. They do not change sampled tokens, because
-//! each request has its own seed.
+//! Server load (`/metrics`), which decides when and where requests run. It never changes sampled
+//! tokens, because each request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,27 +16,23 @@ use super::server_pool::ServerPool;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Maximum size of a metrics page, in bytes.
 const PAGE: usize = 4 << 20;
 
-/// Minimum time for which a reading stays valid.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A cache fuller than this fraction counts as full: vLLM then preempts and recomputes requests.
+/// A fuller cache counts as full: vLLM then recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// A server without metrics is polled only once per this many polling intervals.
+/// Polling intervals between attempts to read a server without metrics.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     pub(crate) running: u64,
     pub(crate) waiting: u64,
-    /// Used fraction of the KV cache, if reported.
     pub(crate) cache: Option<f64>,
 }
 
-/// Metric names of one server program, newest first.
 struct Names {
     running: &'static str,
     waiting: &'static str,
@@ -59,9 +52,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses a page in the Prometheus text format; returns `None` if it has no queue metrics. If
-    /// one server has several data-parallel engines, their requests are added up, and the fullest
-    /// cache counts.
+    /// Parses the Prometheus text format, if it has queue metrics. Requests of data-parallel
+    /// engines are summed; the fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -103,15 +95,13 @@ impl Load {
 #[derive(Default)]
 pub(crate) struct Reports {
     last: Mutex<Option<Report>>,
-    /// True if the last reading failed.
     silent: AtomicBool,
-    /// True if this failure has already been reported in a note.
     noted: AtomicBool,
 }
 
 struct Report {
     load: Load,
-    /// Number of requests on the server that are not from this run.
+    /// Other clients' requests.
     foreign: u64,
     at: Instant,
 }
@@ -121,8 +111,7 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of requests ahead of a new session: those of other clients plus all that
-    /// are waiting.
+    /// Returns the requests ahead of a new session: other clients' and all waiting ones.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
@@ -137,12 +126,10 @@ impl Reports {
     }
 }
 
-/// Maxima since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct Highest {
     readings: AtomicU64,
     waiting: AtomicU64,
-    /// Used fraction of the KV cache, in millionths.
     cache: AtomicU64,
 }
 
@@ -153,7 +140,6 @@ impl Highest {
         self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
     }
 
-    /// Returns the metrics to report; empty if there was no reading.
     pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
         let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
         let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
@@ -165,8 +151,7 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. If that fails, the server counts as idle, and a note is
-    /// reported once.
+    /// Reads a server's load. After a failure it counts as idle, with one note.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;
@@ -204,8 +189,7 @@ impl ServerPool {
     }
 }
 
-/// Reads the load of every server periodically while requests are in flight, until the pool is
-/// dropped.
+/// Reads loads while requests are in flight, until the pool is dropped.
 pub(crate) fn watch(pool: &Arc<ServerPool>, handle: &Handle) {
     let every = pool.load_every;
     if every.is_zero() {
@@ -251,7 +235,6 @@ mod tests {
                       sglang:token_usage{model_name=\"m\"} 0.5\n";
         let load = Load { running: 5, waiting: 12, cache: Some(0.5) };
         assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Sglang), Some(load));
-        // Another program's metrics, not a number, or nothing.
         assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Generate), None);
         let unknown = "vllm:num_requests_running 1\nvllm:num_requests_waiting NaN\n";
         assert_eq!(Load::parse(unknown.as_bytes(), Dialect::Generate), None);

@@ -1,4 +1,4 @@
-//! The sampler of a rollout lane.
+//! A rollout lane's sampler.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,8 +17,6 @@ use super::server_pool::{PendingRequest, ServerPool, Unanswered};
 use super::versions::Published;
 use crate::thread::Outcomes;
 
-/// Samples one version of the weights on servers. Requests run on the request thread, and each has
-/// one response.
 pub(crate) struct EngineSampler {
     pool: Arc<ServerPool>,
     handle: Handle,
@@ -44,11 +42,8 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Returns the length of a response up to and including its first stop token, or the token in which
-/// its first stop string ends. `None` if it contains neither.
-///
-/// Servers search for stop strings in the decoded text, and servers that do not support stop tokens
-/// sample beyond them.
+/// Returns the length up to the first stop token or the end of the first stop string. Servers stop
+/// on decoded text, and may sample beyond stop tokens.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -221,7 +216,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Aborts requests whose receiver is gone, by disconnecting from the server.
+    /// Aborts requests whose receiver is gone, by disconnecting.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

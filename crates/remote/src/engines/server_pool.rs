@@ -1,4 +1,4 @@
-//! The server pool: assigns sessions to servers, and retries requests until they have a response.
+//! Assigns sessions to servers and retries requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,20 +17,19 @@ use super::readings::{Highest, Reports};
 use super::versions::Published;
 use crate::http::{Http, HttpError, api_key, seconds};
 
-/// Maximum size in bytes of replies to requests other than sampling.
 pub(crate) const SMALL: usize = 1 << 20;
 
 /// Transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
-/// Timeout for requests other than sampling.
+/// Timeout, except for sampling.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
-/// Number of consecutive rejections after which a session moves to another responsive server.
+/// Consecutive rejections that move a session to another server.
 const REFUSALS: u32 = 3;
 
-/// How often a request that waits for a permit checks whether its session should move.
+/// Interval at which a waiting request checks whether to move.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServerPool {
@@ -43,12 +42,11 @@ pub(crate) struct ServerPool {
     pub(crate) vocabulary: usize,
     counters: Counters,
     pub(crate) highest: Highest,
-    /// Number of this run's requests that have no response yet.
+    /// This run's requests without a response.
     under_way: AtomicUsize,
     current: Mutex<String>,
     notes: Mutex<Vec<String>>,
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
-    /// Number of samplers created so far, used in request names.
     pub(crate) samplers: AtomicUsize,
 }
 
@@ -57,13 +55,12 @@ pub(crate) struct Server {
     pub(crate) limit: ConcurrencyLimit,
     pub(crate) reports: Reports,
     sessions: AtomicUsize,
-    /// Held while a version is loaded, so that concurrent requests that need it load it only once.
+    /// Held during loading, so that concurrent requests load a version once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Number of times that a weight replacement started or ended; odd during a replacement.
+    /// Starts and ends of weight replacements; odd during one.
     pub(crate) replacements: AtomicU64,
 }
 
-/// Counts a request as in flight until dropped.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
@@ -79,7 +76,6 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Metrics since the last report.
 #[derive(Debug, Default)]
 struct Counters {
     requests: AtomicU64,
@@ -90,8 +86,7 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A sampler's request for a complete response; the pool may send several [`GenerateRequest`]s for
-/// it.
+/// A sampler's request, which may take several [`GenerateRequest`]s.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -104,9 +99,7 @@ pub(crate) struct PendingRequest {
 
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// Only this request fails.
     Request(String),
-    /// Every request fails.
     Setup(String),
 }
 
@@ -153,8 +146,7 @@ impl ServerPool {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns a new session to the responsive server with the fewest sessions and pending
-    /// requests.
+    /// Assigns a session to the responsive server with the fewest sessions and requests.
     pub(crate) fn assign(&self) -> usize {
         self.assign_among(|_| true).unwrap_or(0)
     }
@@ -174,7 +166,6 @@ impl ServerPool {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Moves a session from an unresponsive server to a responsive one, if there is one.
     fn move_session(&self, place: &AtomicUsize) {
         let here = place.load(Ordering::Relaxed);
         let better = |index: &usize| *index != here && self.servers[*index].limit.is_open();
@@ -184,8 +175,7 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit from the session's server. A server that rejects everything gets only one
-    /// request at a time; meanwhile, waiting sessions move to other servers.
+    /// Waits for a permit; a server that rejects everything gets one request at a time.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -199,9 +189,8 @@ impl ServerPool {
         }
     }
 
-    /// Retries until the response is complete. If a response is aborted, its tokens are kept and
-    /// only the rest is requested. Other failed attempts are discarded, so no token is sampled
-    /// twice.
+    /// Retries until the response is complete. Tokens of an aborted attempt are kept; other failed
+    /// attempts are discarded.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -215,8 +204,7 @@ impl ServerPool {
         let mut whole =
             GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights, prompt: None };
         let mut seed = draws.bits();
-        // Start of the first failed attempt since the last progress. Waiting for a permit is not a
-        // failure.
+        // First failure since the last progress; waiting for a permit does not count.
         let mut failing_since: Option<Instant> = None;
         let (mut attempt, mut refusals) = (0u64, 0);
         loop {
@@ -245,10 +233,8 @@ impl ServerPool {
                         return Ok(whole);
                     }
                     self.counters.aborts.fetch_add(1, Ordering::Relaxed);
-                    // The next request uses other random numbers.
                     seed = draws.bits();
-                    // Only tokens count as progress, so repeated aborts without tokens are given up
-                    // eventually.
+                    // Repeated aborts without tokens are given up eventually.
                     if progress {
                         failing_since = None;
                         refusals = 0;
@@ -293,7 +279,7 @@ impl ServerPool {
         }
     }
 
-    /// Counts a rejected attempt; after several in a row, the session moves to another server.
+    /// After several rejections in a row, the session moves.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -301,9 +287,8 @@ impl ServerPool {
         }
     }
 
-    /// Loads a version that is missing on a server. `seen` is the server's replacement count before
-    /// the attempt, if the server had other weights. Returns the reason if loading failed, and
-    /// `None` on success.
+    /// Loads a missing version; returns the reason of a failure. `seen` is the replacement count
+    /// before the attempt.
     async fn reload(
         &self,
         index: usize,
@@ -385,7 +370,6 @@ impl ServerPool {
         })
     }
 
-    /// Checks the health of every server, and its context length if the server reports one.
     pub(crate) async fn check_up(&self, max_model_len: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
@@ -423,7 +407,6 @@ impl ServerPool {
         *troubles.entry((server, reason.to_owned())).or_default() += 1;
     }
 
-    /// Returns metrics and notes since the last report.
     pub(crate) fn report(&self) -> (Vec<(&'static str, f64)>, Vec<String>) {
         let Counters { requests, retries, busy, aborts, reloads, failures } = &self.counters;
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed) as f64;
@@ -444,15 +427,13 @@ impl ServerPool {
             )
         };
         let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        // If requests were given up, these may be the reason.
         let no_news = |reason: &str| matches!(reason, BUSY | BROKEN_OFF) && failed == 0.0;
         notes.extend(troubles.into_iter().filter(|((_, reason), _)| !no_news(reason)).map(note));
         (numbers, notes)
     }
 }
 
-/// Appends the tokens of another attempt. A response that was aborted at its last token counts as
-/// complete.
+/// Appends an attempt; one aborted at its last token is complete.
 fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: usize) {
     whole.tokens.extend(response.tokens);
     whole.logprobs.extend(response.logprobs);
@@ -464,8 +445,7 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response was sampled with other weights than requested. The value is the server's
-    /// replacement count before the request.
+    /// Sampled with other weights; the replacement count before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

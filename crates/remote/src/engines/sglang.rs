@@ -5,11 +5,8 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 
-/// Returns a request with all sampling fields set, as for vLLM. The seed only has an effect if the
-/// server uses deterministic inference.
-///
-/// Unlike vLLM, SGLang with `ignore_eos` also ignores stop tokens. `ignore_eos` is therefore off,
-/// so the model's EOS tokens end a response even if they are not among the stop tokens.
+/// Sets all sampling fields. The seed needs deterministic inference. With `ignore_eos`, SGLang
+/// would also ignore stop tokens; without it, the model's EOS tokens always end a response.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(
@@ -62,7 +59,7 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let (logprobs, tokens): (Vec<f32>, Vec<u32>) =
         entries.into_iter().map(|(logprob, token, _)| (logprob, token)).unzip();
     let end = end(Some(&finish_reason.r#type))?;
-    // The token that ended the response was sampled, so it belongs to the response.
+    // The matched token belongs to the response.
     if let Some(token) = finish_reason.matched.as_u64()
         && tokens.last().is_none_or(|&last| u64::from(last) != token)
     {

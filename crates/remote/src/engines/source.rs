@@ -1,4 +1,4 @@
-//! Creates policies that sample on inference servers.
+//! Policies that sample on inference servers.
 
 use std::sync::Arc;
 
@@ -13,23 +13,22 @@ use super::server_pool::ServerPool;
 use super::versions::VersionFolder;
 use crate::thread::RequestThread;
 
-/// Creates policies that sample on inference servers if the config has a `rollout.engine` table,
-/// and passes other configs to the inner source.
+/// Creates policies with remote sampling for configs with a `rollout.engine` table; others go to
+/// the inner source.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSource<S = NativeSource> {
     inner: S,
 }
 
 impl Default for EngineSource {
-    /// Returns a source for policies that are trained in this process.
+    /// Wraps the source of local policies.
     fn default() -> Self {
         Self::over(NativeSource)
     }
 }
 
 impl<S: PolicySource> EngineSource<S> {
-    /// Returns a source that wraps another one. Its policies must have their weights in this
-    /// process.
+    /// Wraps a source whose policies have their weights in this process.
     pub fn over(inner: S) -> Self {
         Self { inner }
     }
@@ -45,7 +44,7 @@ fn with_servers(
 }
 
 impl<S: PolicySource> PolicySource for EngineSource<S> {
-    /// Also contacts the servers, so that an unreachable server is noticed before the warm start.
+    /// Also contacts the servers, before the warm start.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let mut here = config.clone();
         let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };

@@ -1,4 +1,4 @@
-//! Weight versions for the servers, adapters or full models, each with its own folder and name.
+//! Weight versions, each with a folder and a name.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -14,18 +14,12 @@ use super::error::EngineError;
 
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers, built from the run, a random number for this process, the version, and
-    /// a checksum of the files.
-    ///
-    /// Each name always refers to the same weights. Even identical runs use different names,
-    /// because each run removes its own versions.
+    /// Name on the servers: run, random process number, version and file checksum. Even identical
+    /// runs use different names, because each removes its own versions.
     pub(crate) name: String,
-    /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
     pub(crate) version: u64,
-    /// Path of the folder on this machine.
     pub(crate) folder: PathBuf,
-    /// Path of the same folder on the servers.
     pub(crate) server_path: String,
 }
 
@@ -33,7 +27,6 @@ pub(crate) struct Published {
 pub(crate) struct VersionFolder {
     here: PathBuf,
     there: PathBuf,
-    /// The run's name with a unique number appended.
     run: String,
 }
 
@@ -42,14 +35,13 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
 }
 
 impl VersionFolder {
-    /// Creates the folder if it does not exist, and checks that it is writable.
     pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
         fs::create_dir_all(here).map_err(io(here))?;
         let here = here.canonicalize().map_err(io(here))?;
         let there = if there.as_os_str().is_empty() { here.clone() } else { there.to_owned() };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let plain: String = run.chars().map(plain).take(60).collect();
-        // The name uses system randomness; no result of a run depends on it.
+        // System randomness, on which no result depends.
         let drawn = RandomState::new().hash_one(std::process::id()) as u32;
         let folder = Self { here, there, run: format!("{plain}-{drawn:08x}") };
         let probe = folder.here.join(format!(".probe-{}", folder.run));
@@ -58,7 +50,6 @@ impl VersionFolder {
         Ok(folder)
     }
 
-    /// Writes an adapter in PEFT's layout, atomically.
     pub(crate) fn write_adapter(
         &self,
         adapter: &Adapter<f32>,
@@ -68,8 +59,7 @@ impl VersionFolder {
         self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
     }
 
-    /// Writes a model as a Hugging Face folder with its tokenizer, atomically. A server can also be
-    /// started from this folder.
+    /// Writes a Hugging Face folder with tokenizer atomically; servers can start from it.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,
@@ -93,7 +83,7 @@ impl VersionFolder {
             fs::remove_dir_all(&part).map_err(io(&part))?;
         }
         let checksum = save(&part).and_then(|()| checksum(&part)).inspect_err(|_| {
-            // Remove the partial folder, so that a full disk gets no fuller.
+            // A full disk must not get fuller.
             let _ = fs::remove_dir_all(&part);
         })?;
         let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
@@ -109,7 +99,6 @@ impl VersionFolder {
     }
 }
 
-/// Returns the checksum of all files in a folder and its subfolders, in order of file name.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
     let mut hash = Sha256::new();
     add_files(&mut hash, folder)?;
@@ -117,7 +106,7 @@ fn checksum(folder: &Path) -> Result<u32, EngineError> {
     Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// Reads each file in chunks, because models are large.
+/// Reads in chunks, because models are large.
 fn add_files(hash: &mut Sha256, folder: &Path) -> Result<(), EngineError> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,29 +1,28 @@
-//! vLLM's `/inference/v1/generate` API, with token ids for the prompt and the response.
+//! vLLM's `/inference/v1/generate`, with token ids.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
-/// Returns a request. All sampling fields are sent, because missing ones default to the model's
-/// `generation_config.json` or to values such as `max_tokens` = 16. The stop tokens include the
-/// model's EOS tokens, so the server's own EOS handling is turned off.
+/// Sets all sampling fields, because vLLM has other defaults (`generation_config.json`,
+/// `max_tokens` 16). Stop tokens include EOS, so the server's EOS handling is off.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,
         "token_ids": request.prompt,
         "stream": false,
-        // Prevents the prefix cache from mixing versions.
+        // Separates versions in the prefix cache.
         "cache_salt": request.version,
         "sampling_params": sampling(request),
     });
     if !request.pictures.is_empty() {
         body["token_ids"] = request.pictures.collapsed(request.prompt).into();
-        // An adapter does not change the tower, so all versions share its features.
+        // Adapters share the tower's features.
         body["content_parts"] = request.pictures.parts((!request.adapter).then_some(request.version));
         body["return_token_ids"] = true.into();
     }
-    // Without `model`, the server uses the one that it was started with.
+    // Without `model`, the server uses its initial one.
     if let Some(adapter) = request.adapter() {
         body["model"] = adapter.into();
     }
@@ -34,7 +33,7 @@ pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
     let own = json!({
         "max_tokens": request.max_tokens,
         "min_tokens": 0,
-        // At most 53 bits, which every JSON parser keeps exactly.
+        // JSON parsers keep 53 bits exactly.
         "seed": request.seed >> 11,
         "include_stop_str_in_output": true,
         "logprobs": 0,
@@ -46,7 +45,7 @@ pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
 struct Body {
     choices: Vec<Choice>,
     usage: Option<Usage>,
-    /// The prompt including image tokens, if `return_token_ids` is set (vLLM 0.32).
+    /// The prompt with image tokens, if `return_token_ids` is set (vLLM 0.32).
     prompt_token_ids: Option<Vec<u32>>,
 }
 
@@ -71,7 +70,7 @@ struct Choice {
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
     logprobs: Option<Logprobs>,
-    /// Ranges of tokens, each with the weight version that sampled it (vLLM 0.32).
+    /// Token ranges with the sampling version (vLLM 0.32).
     weight_versions: Option<Vec<Span>>,
 }
 
@@ -85,7 +84,7 @@ struct Logprobs {
     content: Option<Vec<Entry>>,
 }
 
-/// vLLM 0.32 returns the token's id; older versions return the text `token_id:123`.
+/// vLLM 0.32 returns ids, older versions `token_id:123`.
 #[derive(Deserialize)]
 struct Entry {
     token_id: Option<u32>,

@@ -4,7 +4,6 @@ use reqwest::Url;
 
 use super::error::ServerError;
 
-/// Parses the addresses of `env.urls`.
 pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     if urls.is_empty() {
         return Err(ServerError::setting(

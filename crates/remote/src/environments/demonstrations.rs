@@ -1,4 +1,4 @@
-//! Demonstrations: actions from task files, executed on the servers.
+//! Demonstrations from task files, executed on servers.
 
 use serde_json::Value;
 use turnwise_core::{Action, EnvError, Seed, Task, TaskSet, ToolCall};
@@ -8,8 +8,7 @@ use turnwise_env::demonstration::{
 
 const KEY: &str = "demonstration";
 
-/// Stores a demonstration's actions in its task; a call is written as the JSON object
-/// `{"name": .., "arguments": ..}`.
+/// Stores a demonstration in its task; calls become `{"name": .., "arguments": ..}`.
 pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
     if !actions.is_empty() {
         task.metadata.insert(KEY.into(), actions.into());
@@ -29,11 +28,10 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Runs a split's demonstrations on the servers and returns the successful episodes. Returns `None`
-/// if no task in the split has a demonstration.
+/// Runs a split's demonstrations and returns the successful episodes, or `None` if it has none.
 ///
 /// # Errors
-/// Fails if the split does not exist, or if every episode failed because of a server.
+/// Fails if the split is unknown, or if servers failed every episode.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,
@@ -46,7 +44,7 @@ pub(crate) fn demonstrate(
     play_in_turn(&tasks, request, |task, seed| play(set, task, seed, request)).map(Some)
 }
 
-/// Runs one demonstration; returns `None` if it does not solve the task.
+/// Returns `None` if the task is not solved.
 fn play(
     set: &dyn TaskSet,
     task: &Task,

@@ -1,4 +1,4 @@
-//! Failed requests to an environment server.
+//! Failed requests to environment servers.
 
 use thiserror::Error;
 use turnwise_core::EnvError;
@@ -6,23 +6,22 @@ use turnwise_core::EnvError;
 use crate::http::{HttpError, NoClient};
 use crate::thread::ThreadEnded;
 
-/// Why a request failed. Messages contain neither addresses nor keys; they name each server by its
-/// index in `env.urls`.
+/// Messages name servers by their index in `env.urls`, without addresses or keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ServerError {
     #[error("env.{key}: {reason}")]
     Setting {
         key: &'static str,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// The server cannot be reached, or the connection was lost and the episode with it.
+    /// The server is unreachable, or connection and episode are lost.
     #[error("{0}")]
     Lost(String),
-    /// The server is full and cannot start another episode.
+    /// The server has no room for an episode.
     #[error("{0}")]
     Full(String),
-    /// The server returned an error or an invalid reply.
+    /// The server returned an error or invalid reply.
     #[error("{0}")]
     Answer(String),
 }
@@ -46,8 +45,7 @@ impl ServerError {
         }
     }
 
-    /// Makes an error during reset transient, because the episode may start later or on another
-    /// server.
+    /// Makes the error transient: the episode may start later or elsewhere.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
@@ -56,7 +54,7 @@ impl ServerError {
     }
 }
 
-/// Errors when opening an environment or during a step are permanent, because the episode is lost.
+/// Errors on opening or during a step are permanent.
 impl From<ServerError> for EnvError {
     fn from(error: ServerError) -> Self {
         Self::Other(error.to_string())

@@ -1,20 +1,8 @@
-//! Environments on servers.
+//! Environments on servers: [`openenv`], [`mcp`] and [`appworld`].
 //!
-//! | file or folder | subject |
-//! |---|---|
-//! | [`openenv`] | OpenEnv environments over WebSocket |
-//! | [`mcp`] | tools from MCP servers |
-//! | [`appworld`] | AppWorld's environment servers |
-//! | `address.rs` | addresses of servers |
-//! | `demonstrations.rs` | actions from task files, for imitation |
-//! | `error.rs` | failures of requests |
-//! | `schema.rs` | validation of objects |
-//! | `slots.rs` | limits on concurrent sessions per server |
-//! | `text.rs` | formats text from servers for the policy |
-//!
-//! A server failure is an environment error and not a reward, so the trajectory is excluded from
-//! its group (`rollout.on_error`). The next observation explains a mistake of the policy.
-//! Messages contain neither addresses nor keys.
+//! A server failure is an environment error, so its trajectory leaves the group
+//! (`rollout.on_error`). The policy's mistakes are explained in the next observation. Messages
+//! contain neither addresses nor keys.
 
 mod address;
 pub mod appworld;
@@ -28,7 +16,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// Adds the environments in this module to a registry.
+/// Adds these environments to a registry.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -1,4 +1,4 @@
-//! Validates JSON objects against a subset of JSON Schema: field names, types and values.
+//! Validates objects against a subset of JSON Schema.
 
 use serde_json::{Map, Value};
 
@@ -11,16 +11,14 @@ pub(crate) struct Fields {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// Allowed JSON types; empty if any type is allowed.
     types: Vec<String>,
-    /// Allowed values; empty if any value is allowed.
+    /// Allowed values; empty for any.
     values: Vec<Value>,
     pub(crate) required: bool,
 }
 
 impl Fields {
-    /// Parses the fields of an object schema, except those in `without`; returns `None` if it has
-    /// no `properties`.
+    /// Parses an object's fields except `without`; `None` without `properties`.
     pub(crate) fn read(schema: &Value, without: &str) -> Option<Self> {
         let properties = schema.get("properties")?.as_object()?;
         let required = schema.get("required").and_then(Value::as_array);
@@ -33,7 +31,6 @@ impl Fields {
         Some(Self { known, open: schema.get("additionalProperties") != Some(&Value::Bool(false)) })
     }
 
-    /// Disallows undeclared fields.
     pub(crate) fn closed(self) -> Self {
         Self { open: false, ..self }
     }
@@ -45,7 +42,7 @@ impl Fields {
     /// Validates an object.
     ///
     /// # Errors
-    /// Returns a message for the policy about the first field that is invalid or missing.
+    /// Names the first invalid or missing field for the policy.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {
@@ -78,10 +75,10 @@ impl Field {
         Self { name: name.to_owned(), types: types.unwrap_or_default().concat(), values, required }
     }
 
-    /// Converts text to a value for this field.
+    /// Converts text to this field's value.
     ///
     /// # Errors
-    /// Fails if the text is invalid, with a message for the policy.
+    /// Fails with a message for the policy.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {
@@ -115,7 +112,6 @@ impl Field {
     }
 }
 
-/// Returns the types that a schema allows; `None` if it does not declare any.
 fn types(schema: &Value) -> Option<Vec<String>> {
     match schema.get("type")? {
         Value::String(one) => Some(vec![one.clone()]),

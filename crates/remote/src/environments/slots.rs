@@ -1,14 +1,13 @@
-//! Limits the number of concurrent sessions per server.
+//! Limits concurrent sessions per server.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ServerError;
 
-/// After losing a server, how long to wait before starting new sessions on it.
+/// Delay before using a lost server.
 const CLOSED: Duration = Duration::from_secs(10);
 
-/// A fixed number of session slots on each server.
 #[derive(Debug)]
 pub(crate) struct Slots {
     servers: Mutex<Vec<Use>>,
@@ -19,8 +18,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// When to try the server again after it was lost; `None` once it responds. Without this delay,
-    /// a dead server would get every new session, because it has the fewest.
+    /// When to try a lost server. Without a delay, it would get every session, because it has the
+    /// fewest.
     closed_until: Option<Instant>,
 }
 
@@ -31,7 +30,6 @@ impl Use {
 }
 
 impl Slots {
-    /// Creates `each` slots on each of `servers`.
     pub(crate) fn new(servers: usize, each: usize) -> Arc<Self> {
         Arc::new(Self { servers: Mutex::new(vec![Use::default(); servers]), each, freed: Condvar::new() })
     }
@@ -42,11 +40,8 @@ impl Slots {
         open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// Takes a slot on the server with the fewest sessions; returns `None` if none becomes free
-    /// within `wait`.
-    ///
-    /// Skips the servers in `avoid`, and recently lost ones unless all are lost. After the delay, a
-    /// single session tests whether a lost server is back.
+    /// Takes a slot on the server with the fewest sessions, if one is free within `wait`. Skips
+    /// `avoid` and, unless all are lost, recently lost servers, which a single session tests later.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -66,7 +61,7 @@ impl Slots {
             if left.is_zero() {
                 return None;
             }
-            // A server that is tested again counts as one that becomes free.
+            // A tested server counts as one that becomes free.
             let looks = servers.iter().filter_map(|server| server.closed_until);
             let next = looks.map(|until| until.saturating_duration_since(now)).filter(|time| !time.is_zero());
             let left = next.min().map_or(left, |next| left.min(next));
@@ -74,7 +69,6 @@ impl Slots {
         }
     }
 
-    /// Records whether a session could be started on a server.
     pub(crate) fn note<T>(&self, server: usize, begun: &Result<T, ServerError>) {
         let lost = matches!(begun, Err(ServerError::Lost(_)));
         self.lock()[server].closed_until = lost.then(|| Instant::now() + CLOSED);
@@ -86,15 +80,13 @@ impl Slots {
     }
 }
 
-/// Returns the servers on which sessions may start. If all are lost, it returns all of them, so
-/// that their failure is reported.
+/// Returns the usable servers; all if all are lost, to report their failure.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();
     if open.is_empty() { (0..servers.len()).collect() } else { open }
 }
 
-/// A slot, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -135,14 +127,12 @@ mod tests {
         let taken: Vec<Slot> = (0..3).map_while(|_| slots.take(&[], NOW)).collect();
         assert_eq!(taken.iter().map(|slot| slot.server).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(slots.free(), 0);
-        // A single session tests the server.
         slots.lock()[0].closed_until = Some(Instant::now());
         let look = slots.take(&[], NOW);
         assert_eq!(look.as_ref().map(|slot| slot.server), Some(0));
         assert!(slots.take(&[], NOW).is_none());
         slots.note(0, &Ok(()));
         assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));
-        // If all are lost, the failure of one is reported.
         slots.note(0, &lost);
         slots.note(1, &lost);
         assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));

@@ -1,15 +1,14 @@
-//! Formats text from environment servers for the policy.
+//! Text from servers for the policy.
 
 use serde_json::Value;
 
 const CUT: &str = " [...]";
 
-/// Formats a value: strings unchanged, other values as JSON.
+/// Keeps strings; formats other values as JSON.
 pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Truncates a text to at most `limit` characters (Unicode scalar values), and marks the cut.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };
     let keep = limit.saturating_sub(CUT.chars().count());

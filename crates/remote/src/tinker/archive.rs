@@ -1,4 +1,4 @@
-//! Unpacks adapters downloaded from a service into a folder in PEFT's layout.
+//! Unpacks a service's adapters into PEFT's layout.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,17 +11,14 @@ use serde_json::Value;
 use super::error::TinkerError;
 
 const LARGEST: u64 = 128 << 30;
-/// Maximum size of a weight file's header, which lists the tensors, in bytes.
+/// Maximum bytes of a weight file's tensor list.
 const LARGEST_HEADER: u64 = 64 << 20;
 
-/// Unpacks the regular files of an archive into a folder, and sets `base` as the adapter's base
-/// model.
-///
-/// Archives may be compressed, whatever their file extension. Subfolders are ignored, because the
-/// files of an adapter or model are at the top level.
+/// Unpacks an archive's regular files and sets `base` as the base model. Compression is detected;
+/// subfolders are ignored.
 ///
 /// # Errors
-/// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.
+/// Fails if the archive is neither adapter nor model, or for file errors.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
     let io = |error: std::io::Error| fail(format!("is not a complete archive: {error}"));
@@ -55,8 +52,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     }
 }
 
-/// Replaces the service's base model by the local path, and adds the list of adapted modules, which
-/// SkyRL on JAX omits.
+/// Sets the base model, and the adapted modules that SkyRL on JAX omits.
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
     let fail = |reason: String| TinkerError::File { path: config.display().to_string(), reason };
@@ -75,8 +71,7 @@ fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     std::fs::write(config, text).map_err(|error| file_error(config, &error))
 }
 
-/// Returns the modules that have LoRA matrices in a weight file: `...q_proj.lora_A.weight` belongs
-/// to `q_proj`.
+/// Returns modules with LoRA matrices: `...q_proj.lora_A.weight` belongs to `q_proj`.
 fn modules(weights: &Path) -> Result<BTreeSet<String>, TinkerError> {
     let fail = |reason: String| TinkerError::File { path: weights.display().to_string(), reason };
     let mut file = File::open(weights).map_err(|error| file_error(weights, &error))?;

@@ -1,4 +1,4 @@
-//! A session with a training service; all calls block.
+//! A blocking session with a training service.
 
 use std::future::Future;
 use std::path::Path;
@@ -19,34 +19,33 @@ use crate::thread::{RequestThread, ThreadEnded};
 /// Encoding of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf (SkyRL 0.4, Tinker). Requests are numbered, so that they can be retried.
+    /// Protobuf (SkyRL 0.4, Tinker); numbered requests can be retried.
     Protobuf,
-    /// JSON (SkyRL 0.3). If the outcome of a pass or step is unknown, it is not retried, because it
-    /// might be applied twice.
+    /// JSON (SkyRL 0.3); passes and steps of unknown outcome are not retried.
     Json,
 }
 
-/// Options of a session.
+/// Session options.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Address of the service.
+    /// Service address.
     pub url: String,
-    /// Environment variable that contains the API key; empty if no key is needed.
+    /// Environment variable with the API key; empty for none.
     pub api_key_env: String,
     /// Timeouts and polling intervals.
     pub timing: Timing,
 }
 
-/// AdamW settings for one optimizer step.
+/// AdamW settings of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamParams {
     /// Learning rate.
     pub learning_rate: f64,
-    /// Decay rate of the first moment (beta 1).
+    /// First moment decay (beta 1).
     pub beta1: f64,
-    /// Decay rate of the second moment (beta 2).
+    /// Second moment decay (beta 2).
     pub beta2: f64,
-    /// Epsilon, added to the square root of the second moment.
+    /// Epsilon, added to the second moment's square root.
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
@@ -55,7 +54,7 @@ pub struct AdamParams {
 }
 
 impl AdamParams {
-    /// Returns settings for a step that leaves the weights unchanged.
+    /// Returns settings that leave the weights unchanged.
     pub fn still() -> Self {
         Self {
             learning_rate: 0.0,
@@ -68,7 +67,7 @@ impl AdamParams {
     }
 }
 
-/// A model that belongs to the session.
+/// A model of the session.
 #[derive(Debug)]
 pub struct RemoteModel {
     pub(super) id: String,
@@ -76,7 +75,7 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// Returns the service's id for this model.
+    /// Returns the service's id.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -86,26 +85,24 @@ impl RemoteModel {
     }
 }
 
-/// A session. After it is dropped, the service drops the session and its models within minutes.
+/// A session; once dropped, the service frees its models within minutes.
 pub struct Client {
     requests: Arc<Requests>,
     thread: RequestThread,
     session: String,
     dialect: Dialect,
     models: Vec<String>,
-    /// Counter used in the names of saved weights and sampling sessions.
     counter: AtomicI64,
     next_model: AtomicI64,
     samples: AtomicI64,
-    /// Included in the names of all weights saved in this session.
     label: String,
 }
 
 impl Client {
-    /// Opens a session, detects the service's dialect and starts the heartbeat.
+    /// Opens a session, detects the dialect and starts the heartbeat.
     ///
     /// # Errors
-    /// Fails if the address or key is invalid, or the service cannot be used.
+    /// Fails if the address or key is invalid or the service unusable.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
@@ -122,12 +119,12 @@ impl Client {
         Ok(Self { requests, thread, session, dialect, models, counter, next_model, samples, label })
     }
 
-    /// Returns how passes are encoded.
+    /// Returns the encoding of passes.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Returns the names of the models that the service offers.
+    /// Returns the names of the offered models.
     pub fn models(&self) -> &[String] {
         &self.models
     }
@@ -146,7 +143,6 @@ impl Client {
         )
     }
 
-    /// Sends a request with a JSON body and returns the JSON result.
     fn ask_json(
         &self,
         what: &'static str,
@@ -158,10 +154,10 @@ impl Client {
         json_result(what, self.ask(what, path, move |_| payload.clone(), repeat)?)
     }
 
-    /// Creates a LoRA adapter on a base model.
+    /// Creates a LoRA adapter.
     ///
     /// # Errors
-    /// Fails if the service rejects the request, for example because it is full.
+    /// Fails if the service rejects it, for example if full.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -172,14 +168,14 @@ impl Client {
         let requests = Arc::clone(&self.requests);
         let id = wait(&self.thread, async move {
             let make = |_| Payload::json(&body);
-            // A retry would create another model, which needs memory.
+            // A retry would create another model.
             let mut tries = requests.tries(what);
             let taken = requests.submit("api/v1/create_model", &make, Repeat::Never, &mut tries).await?;
             let text = |key: &str| {
                 let found = taken[key].as_str().map(str::to_owned);
                 found.ok_or_else(|| TinkerError::Protocol { what, reason: format!("it has no {key}") })
             };
-            // Without a result, the reply to the submission may name the model.
+            // Without a result, the submission's reply may name the model.
             let result = requests.result(&text("request_id")?, Repeat::Harmless, &mut tries).await?;
             // Hosted services name the model in the result.
             let named = match &result {
@@ -191,10 +187,10 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. Dropping a model twice is not an error.
+    /// Drops a model, which may be dropped twice.
     ///
     /// # Errors
-    /// Fails if there is no reply.
+    /// Fails without a reply.
     pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
         let body = json!({ "model_id": model.id });
         match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
@@ -203,10 +199,7 @@ impl Client {
         }
     }
 
-    /// Returns the log-probs of the targets, one row per sequence.
-    ///
-    /// # Errors
-    /// Fails if the service rejects the request, or if its reply is invalid.
+    /// Returns the targets' log-probs per sequence.
     pub(crate) fn forward(
         &self,
         model: &RemoteModel,
@@ -215,8 +208,7 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds the gradient of a loss to the model's accumulated gradient, and returns the log-probs
-    /// of the targets.
+    /// Adds a loss's gradient and returns the targets' log-probs.
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -226,8 +218,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass, split into requests of limited size. All requests use the same loss, and are
-    /// submitted in order before the first result is awaited.
+    /// Runs a pass as requests of limited size, submitted in order before the first result is
+    /// awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -254,8 +246,8 @@ impl Client {
             let mut outcomes = Vec::new();
             for (value, payload) in taken.iter().zip(&payloads) {
                 let id = value["request_id"].as_str().unwrap_or_default();
-                // The requests of a pass run one after the other, so the time limit of each starts
-                // when the previous one is finished.
+                // Requests run one after the other, so each time limit starts when the previous
+                // ends.
                 let mut tries = requests.tries(what);
                 outcomes.push(match requests.result(id, repeat, &mut tries).await? {
                     Some(outcome) => outcome,
@@ -286,7 +278,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Returns true if numbered requests can be retried in this dialect.
+    /// Returns true if numbered requests can be retried.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -294,11 +286,10 @@ impl Client {
         }
     }
 
-    /// Applies the accumulated gradient. Returns the global gradient norm, if the service reports
-    /// it.
+    /// Applies the accumulated gradient; returns its norm, if reported.
     ///
     /// # Errors
-    /// Fails if the service rejects the request.
+    /// Fails if the service rejects it.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -314,18 +305,18 @@ impl Client {
         Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// Saves a model's weights and optimizer state. Returns a path for [`Client::load_weights`].
+    /// Saves weights and optimizer state for [`Client::load_weights`]; returns their path.
     ///
     /// # Errors
-    /// Fails if the service rejects the request.
+    /// Fails if the service rejects it.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
 
-    /// Saves a model's weights for sampling and for downloads.
+    /// Saves weights for sampling and downloads.
     ///
     /// # Errors
-    /// Fails if the service rejects the request.
+    /// Fails if the service rejects it.
     pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -338,7 +329,7 @@ impl Client {
     ) -> Result<String, TinkerError> {
         let number = self.counter.fetch_add(1, Ordering::SeqCst);
         let (id, label) = (model.id.clone(), self.label.clone());
-        // Each attempt has a new name, because a service rejects names that it has seen.
+        // Services reject names they have seen.
         let make = move |attempt: u32| {
             let name = format!("turnwise-{label}-{number}-{attempt}");
             Payload::json(&json!({ "model_id": id, "path": name }))
@@ -348,10 +339,10 @@ impl Client {
         path.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no path".into() })
     }
 
-    /// Saves a model's weights for sampling only, and opens a sampling session.
+    /// Saves weights and opens a sampling session.
     ///
     /// # Errors
-    /// Fails if the service rejects the request.
+    /// Fails if the service rejects it.
     pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
@@ -366,20 +357,20 @@ impl Client {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no sampling_session_id".into() })
     }
 
-    /// Loads saved weights into a model that has not been used yet.
+    /// Loads saved weights into an unused model.
     ///
     /// # Errors
-    /// Fails if the service does not have the weights, or if their rank differs.
+    /// Fails if the weights are missing or of another rank.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
         self.ask_json("load_weights", "api/v1/load_weights", &body, Repeat::Never).map(|_| ())
     }
 
-    /// Downloads weights saved by [`Client::save_for_sampler`] as an archive.
+    /// Downloads an archive of [`Client::save_for_sampler`].
     ///
     /// # Errors
-    /// Fails if the service does not have the weights, or if the file cannot be written.
+    /// Fails if the weights are missing or the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
@@ -394,12 +385,11 @@ impl Client {
         wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
-    /// Returns the sequence number of the next response, counted over all samplers of the session.
     pub(super) fn next_sample(&self) -> i64 {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Drops the models at the end of a run; gives up if the service does not respond immediately.
+    /// Drops models at the end, unless the service is slow.
     pub(super) fn let_go<'a>(&self, models: impl Iterator<Item = &'a RemoteModel>) {
         let bodies: Vec<Payload> =
             models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();

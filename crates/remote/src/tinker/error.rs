@@ -1,4 +1,4 @@
-//! Errors from a training service. Messages contain neither addresses nor keys.
+//! Training service errors, without addresses or keys.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
@@ -6,74 +6,74 @@ use turnwise_train::TrainError;
 
 use crate::http::NoClient;
 
-/// Error from a request to a Tinker-compatible service.
+/// Error from a Tinker-compatible service.
 #[derive(Debug, Error)]
 pub enum TinkerError {
-    /// An invalid setting.
+    /// Invalid setting.
     #[error("policy.learner.{key}: {reason}")]
     Setting {
-        /// Config key of the setting.
+        /// Config key.
         key: &'static str,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// There was no reply within `policy.learner.timeout_s`.
+    /// No reply within `policy.learner.timeout_s`.
     #[error(
         "the training service gave no result for {what} within {seconds} s ({reason}); see the service's log, or raise \
          policy.learner.timeout_s"
     )]
     NoAnswer {
-        /// Name of the request.
+        /// Request name.
         what: &'static str,
-        /// The timeout in seconds.
+        /// Timeout in seconds.
         seconds: f64,
-        /// The last failure.
+        /// Last failure.
         reason: String,
     },
-    /// The connection was lost after sending a request that must not be repeated.
+    /// The connection was lost after a request that must not be repeated.
     #[error(
         "the connection to the training service broke off during {what} ({reason}), and whether it was carried out is \
          not known; go on from the last checkpoint with `turnwise train --resume`"
     )]
     Interrupted {
-        /// Name of the request.
+        /// Request name.
         what: &'static str,
-        /// Why the connection was lost.
+        /// Cause.
         reason: String,
     },
-    /// The service rejected a request or failed to execute it.
+    /// The service rejected a request or failed.
     #[error("the training service refused {what} (status {status}): {detail}")]
     Refused {
-        /// Name of the request.
+        /// Request name.
         what: &'static str,
         /// HTTP status.
         status: u16,
-        /// The service's message, shortened.
+        /// The service's shortened message.
         detail: String,
     },
-    /// The service has dropped the session and its models.
+    /// The service dropped the session.
     #[error(
         "the training service no longer knows this session: it was restarted, or heard nothing for too long; go on from \
          the last checkpoint with `turnwise train --resume`"
     )]
     SessionExpired,
-    /// A reply that does not follow the API.
+    /// A reply violates the API.
     #[error("the training service's answer to {what} cannot be used: {reason}")]
     Protocol {
-        /// Name of the request.
+        /// Request name.
         what: &'static str,
         /// The problem.
         reason: String,
     },
-    /// It is unknown how the service averages its losses.
+    /// The service's averaging of losses is unknown.
     #[error("the training service's reduction of losses could not be measured: {0}")]
     Calibration(String),
-    /// A file from a downloaded archive or a checkpoint is invalid.
+    /// A downloaded or checkpoint file is invalid.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
 }
@@ -119,7 +119,7 @@ impl From<TinkerError> for TrainError {
     }
 }
 
-/// Removes control characters from the service's text and cuts it to 400 characters.
+/// Removes control characters and cuts to 400 characters.
 pub(crate) fn shortened(text: &str) -> String {
     let clean: String = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
     let clean = clean.trim();

@@ -1,8 +1,8 @@
-//! Encodes sequences in the service's format.
+//! Sequences in the service's format.
 //!
-//! The client shifts targets by one: for a sequence `x` of `T` tokens, the input is `x[0..T-1]` and
-//! the targets are `x[1..T]`. All arrays of the loss are aligned with the targets, so entry `t` of
-//! a per-token array in Turnwise is entry `t - 1` there.
+//! Targets are shifted: for a sequence `x` of `T` tokens, inputs are `x[0..T-1]` and targets
+//! `x[1..T]`. Loss arrays follow the targets, so entry `t` of Turnwise's arrays is entry `t - 1`
+//! there.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use turnwise_core::TokenSequence;
 
 use super::proto::{Chunk, Datum, EncodedText, Tensor, token_bytes};
 
-/// One sequence with the loss's arrays, one entry per target.
+/// A sequence with loss arrays per target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Example {
     pub(crate) tokens: Vec<u32>,
     pub(crate) weights: Vec<f32>,
-    /// Log-probs in the denominator of the importance ratios.
+    /// Log-probs in the importance ratios' denominator.
     pub(crate) logprobs: Option<Vec<f32>>,
     pub(crate) advantages: Option<Vec<f32>>,
 }
 
 impl Example {
-    /// Creates an example in which response tokens have weight 1 and other tokens 0.
+    /// Gives response tokens weight 1, others 0.
     pub(crate) fn of(sequence: &TokenSequence) -> Self {
         let mut weights = vec![0.0; sequence.tokens.len().saturating_sub(1)];
         sequence.response_positions().for_each(|position| weights[position - 1] = 1.0);
@@ -33,7 +33,6 @@ impl Example {
         self.weights.iter().filter(|weight| **weight != 0.0).count() as f64
     }
 
-    /// Returns the approximate encoded size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let arrays = 1 + usize::from(self.logprobs.is_some()) + usize::from(self.advantages.is_some());
         self.tokens.len() * (12 + 4 * arrays) + 128
@@ -62,12 +61,12 @@ impl Example {
     }
 }
 
-/// Selects the entries of a per-target array that belong to a sequence's response tokens.
+/// Selects the entries at response tokens.
 pub(crate) fn at_responses(sequence: &TokenSequence, per_target: &[f32]) -> Vec<f32> {
     sequence.response_positions().map(|position| per_target[position - 1]).collect()
 }
 
-/// Returns a per-target array with these values at the response tokens and zeros elsewhere.
+/// Puts values at the response tokens and zeros elsewhere.
 pub(crate) fn spread(sequence: &TokenSequence, per_response: impl IntoIterator<Item = f32>) -> Vec<f32> {
     let mut per_target = vec![0.0; sequence.tokens.len().saturating_sub(1)];
     for (position, value) in sequence.response_positions().zip(per_response) {

@@ -1,26 +1,23 @@
-//! Sends any loss as a linear loss with the same gradient, for services that only support linear
-//! losses.
+//! Sends any loss as a linear loss with the same gradient.
 //!
-//! Let `L` be the loss, `g_t = dL / d lp_t` its gradient at the current weights, and `p_t` the
-//! log-probs from a forward pass. With weights `m_t` (1 at response tokens), old log-probs `p_t`
-//! and advantages `-c g_t`, the service's `importance_sampling` loss before its reduction is
-//! `sum_t m_t c g_t exp(lp_t - p_t)`. At `lp = p`, the gradient of this loss is
-//! `c sum_t g_t d lp_t`, and the factor `c` ([`Reduction::factor`]) undoes the reduction.
-//! `cross_entropy` with weights `-g_t` would only work on services that sum the loss. A service
-//! that divides by the sum of the weights might divide by a negative number.
+//! Let `L` be the loss, `g_t = dL / d lp_t` its gradient, and `p_t` a forward pass's log-probs.
+//! With weights `m_t` (1 at response tokens), old log-probs `p_t` and advantages `-c g_t`, the
+//! service's `importance_sampling` loss before its reduction is `sum_t m_t c g_t exp(lp_t - p_t)`.
+//! At `lp = p`, its gradient is `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`]) undoes the
+//! reduction. `cross_entropy` with weights `-g_t` fails on services that divide by the weights'
+//! sum, which may be negative.
 
 use turnwise_core::TokenSequence;
 
 use super::example::{Example, spread};
 use super::reduction::Reduction;
 
-/// One sequence of an update that has not been sent yet.
+/// A sequence not sent yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     sequence: TokenSequence,
-    /// Log-probs of all targets, from the forward pass.
     logprobs: Vec<f32>,
-    /// `g_t`, one per response token.
+    /// `g_t` per response token.
     slopes: Vec<f32>,
 }
 
@@ -43,7 +40,7 @@ impl Pending {
     }
 }
 
-/// Returns the examples that represent an update. Sequences whose gradient is zero are skipped.
+/// Returns an update's examples, without those of zero gradient.
 pub(crate) fn examples(pending: &[Pending], reduction: Reduction) -> Vec<Example> {
     let acting: Vec<&Pending> =
         pending.iter().filter(|pending| pending.slopes.iter().any(|slope| *slope != 0.0)).collect();

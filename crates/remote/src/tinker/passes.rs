@@ -1,5 +1,4 @@
-//! Encodes passes as requests of limited size in either dialect, and parses the log-probs in the
-//! results.
+//! Encodes passes as requests of limited size and parses their log-probs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,6 @@ use super::requests::Outcome;
 use super::transport::Payload;
 
 const MOST_EXAMPLES: usize = 1024;
-/// Approximate maximum size of a request, in bytes.
 const MOST_BYTES: usize = 5_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -45,8 +43,7 @@ pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     chunks
 }
 
-/// Encodes the request body of a pass. The body is encoded once, so that retries send exactly the
-/// same request.
+/// Encodes a pass once, so that retries are identical.
 pub(super) fn encode(
     dialect: Dialect,
     model: &RemoteModel,
@@ -77,7 +74,6 @@ pub(super) fn encode(
     }
 }
 
-/// Parses the log-probs from a result in either encoding.
 pub(super) fn logprobs_of(outcome: Outcome) -> Result<Vec<Vec<f32>>, String> {
     match outcome {
         Outcome::Protobuf(bytes) => {

@@ -19,12 +19,11 @@ use super::example::at_responses;
 use super::sampler::TinkerSampler;
 use super::updates::{Updates, score};
 
-/// Checkpoint file that stores the service's path to the weights.
+/// Checkpoint file with the service's path to the weights.
 const STATE: &str = "service.json";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
-    /// The service's path to the weights and optimizer state.
     pub(crate) weights: String,
     pub(crate) base_model: String,
     pub(crate) rank: usize,
@@ -43,13 +42,12 @@ impl SavedState {
     }
 }
 
-/// A policy on a Tinker-compatible service, with a local tokenizer and a local folder of its base
-/// model.
+/// A policy on a Tinker-compatible service, with tokenizer and base model folder here.
 pub struct TinkerPolicy {
     pub(super) client: Arc<Client>,
     pub(super) model: RemoteModel,
     pub(super) updates: Updates,
-    /// A second, frozen adapter, created only if the method uses a reference policy.
+    /// A frozen adapter, if the method uses a reference policy.
     pub(super) reference: Option<Reference>,
     pub(super) base_model: String,
     pub(super) rank: usize,
@@ -57,19 +55,18 @@ pub struct TinkerPolicy {
     pub(super) max_model_len: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) base_folder: PathBuf,
-    /// The open sampling session: its name, and the step count when it was opened.
+    /// The sampling session, with the step count when opened.
     pub(super) sampling: Option<(u64, String)>,
 }
 
 pub(super) enum Reference {
-    /// The model exists but has no weights yet; this reserves memory.
+    /// Reserves memory for later weights.
     Reserved(RemoteModel),
-    /// The model has its weights loaded.
     Loaded(RemoteModel),
 }
 
 impl TinkerPolicy {
-    /// Copies the policy into a separate model, without its optimizer state.
+    /// Copies the weights without optimizer state.
     fn copy(&self) -> Result<RemoteModel, TinkerError> {
         let weights = self.client.save_weights(&self.model)?;
         let copy = self.client.create_model(&self.base_model, self.rank, self.seed)?;
@@ -117,7 +114,7 @@ impl Learner for TinkerPolicy {
 }
 
 impl PolicyLearner for TinkerPolicy {
-    /// All rollout workers share one sampling session for the current weights.
+    /// All workers share one sampling session per weight version.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -162,7 +159,7 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.stash()
     }
 
-    /// Measured on a copy of the policy, by a step with learning rate 0.
+    /// Measured on a copy, by a step with learning rate 0.
     fn grad_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);
@@ -174,11 +171,10 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.restore(factor)
     }
 
-    /// Creates a new model for the phase, because services cannot reset the optimizer in any other
-    /// way.
+    /// Creates a new model, because services cannot reset the optimizer otherwise.
     fn begin_phase(&mut self, _config: &Config, _phase: Phase) -> Result<(), TrainError> {
         let weights = self.client.save_weights(&self.model)?;
-        // Unload first, for services with room for one model.
+        // First, for services with room for one model.
         self.client.unload_model(&self.model)?;
         self.model = self.client.create_model(&self.base_model, self.rank, self.seed)?;
         self.client.load_weights(&self.model, &weights, false)?;
@@ -187,8 +183,8 @@ impl PolicyLearner for TinkerPolicy {
         Ok(())
     }
 
-    /// Writes the adapter in PEFT's layout, and `service.json` with the service's path to the
-    /// weights and optimizer state.
+    /// Writes PEFT's layout, and `service.json` with the service's path to weights and optimizer
+    /// state.
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
         let policy = folder.join("policy");
         std::fs::create_dir_all(&policy).map_err(|error| TrainError::io(&policy, error))?;
@@ -211,7 +207,6 @@ impl PolicyLearner for TinkerPolicy {
 }
 
 impl Drop for TinkerPolicy {
-    /// Drops the service's models; gives up if it does not respond immediately.
     fn drop(&mut self) {
         let reference = self.reference.take().map(|reference| match reference {
             Reference::Reserved(model) | Reference::Loaded(model) => model,

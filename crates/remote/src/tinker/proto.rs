@@ -1,28 +1,28 @@
-//! The protobuf messages that Turnwise uses (package `tinker_public`).
+//! Protobuf messages of the package `tinker_public`.
 
 use std::collections::BTreeMap;
 
-/// Element type `float32` in sent tensors.
+/// Element type of sent tensors.
 pub const FLOAT32: i32 = 1;
-/// Element type `int64` in sent tensors.
+/// Element type of sent tensors.
 pub const INT64: i32 = 2;
 
 /// Body of a `forward_backward` or forward request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ForwardBackwardRequest {
-    /// Id of the model.
+    /// Model id.
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Sequence number of the request for this model, starting at 1; 0 if not numbered.
+    /// Number of the model's request, from 1; 0 if not numbered.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
-    /// The sequences.
+    /// Sequences.
     #[prost(message, repeated, tag = "3")]
     pub data: Vec<Datum>,
-    /// Name of the loss.
+    /// Loss name.
     #[prost(string, tag = "4")]
     pub loss_fn: String,
-    /// Settings of the loss.
+    /// Loss settings.
     #[prost(btree_map = "string, double", tag = "5")]
     pub loss_fn_config: BTreeMap<String, f64>,
     /// True for a forward pass without gradients.
@@ -33,18 +33,18 @@ pub struct ForwardBackwardRequest {
 /// One sequence.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Datum {
-    /// All tokens of the sequence except the last.
+    /// All tokens but the last.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
-    /// Targets and loss arrays, with one entry per target.
+    /// Targets and loss arrays, per target.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
 }
 
-/// A part of a prompt.
+/// Part of a prompt.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Chunk {
-    /// Token ids. Images are not supported.
+    /// Token ids; images are not supported.
     #[prost(message, optional, tag = "1")]
     pub encoded_text: Option<EncodedText>,
 }
@@ -57,7 +57,7 @@ pub struct EncodedText {
     pub tokens: Vec<u8>,
 }
 
-/// A sent tensor.
+/// Sent tensor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Tensor {
     /// Little-endian elements.
@@ -66,7 +66,7 @@ pub struct Tensor {
     /// [`FLOAT32`] or [`INT64`].
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Shape of the tensor.
+    /// Tensor shape.
     #[prost(int64, repeated, tag = "4")]
     pub shape: Vec<i64>,
 }
@@ -74,21 +74,21 @@ pub struct Tensor {
 /// Result of a pass.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ForwardBackwardOutput {
-    /// Type of the outputs.
+    /// Output type.
     #[prost(string, tag = "1")]
     pub loss_fn_output_type: String,
     /// Outputs by sequence.
     #[prost(message, repeated, tag = "2")]
     pub loss_fn_outputs: Vec<ArrayRecord>,
-    /// Metrics of the pass.
+    /// Metrics.
     #[prost(btree_map = "string, double", tag = "3")]
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Arrays that hold several sequences.
+/// Arrays of several sequences.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ArrayRecord {
-    /// Type tag of the record.
+    /// Record type.
     #[prost(string, tag = "1")]
     pub type_tag: String,
     /// Arrays by name.
@@ -99,19 +99,19 @@ pub struct ArrayRecord {
     pub num_datums: i64,
 }
 
-/// The array's values for all sequences, concatenated.
+/// Concatenated values of all sequences.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchedTensor {
     /// Little-endian elements.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// Byte offsets into `data`, as little-endian `int64`; there is one more offset than sequences.
+    /// Byte offsets into `data` as little-endian `int64`, one more than sequences.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
     /// Element type.
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Shape of each sequence's array after the first dimension.
+    /// Shape after the first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }
@@ -119,40 +119,40 @@ pub struct BatchedTensor {
 /// Result of `asample`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SampleResponse {
-    /// The responses.
+    /// Responses.
     #[prost(message, repeated, tag = "1")]
     pub sequences: Vec<SampledSequence>,
 }
 
-/// One response.
+/// A response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SampledSequence {
-    /// 0 if the response ended at a stop token or string, 1 if it reached the token limit.
+    /// 0 for a stop token or string, 1 for the token limit.
     #[prost(int32, tag = "1")]
     pub stop_reason: i32,
-    /// Token ids as little-endian `int32`.
+    /// Little-endian `int32` token ids.
     #[prost(bytes = "vec", tag = "2")]
     pub tokens: Vec<u8>,
-    /// Log-probs as little-endian `float32`.
+    /// Little-endian `float32` log-probs.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub logprobs: Option<Vec<u8>>,
 }
 
 impl Tensor {
-    /// Creates a vector of `float32`.
+    /// Creates a `float32` vector.
     pub fn floats(values: &[f32]) -> Self {
         let dense = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { dense, dtype: FLOAT32, shape: vec![values.len() as i64] }
     }
 
-    /// Creates a vector of `int64`.
+    /// Creates an `int64` vector.
     pub fn integers(values: &[u32]) -> Self {
         let dense = values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect();
         Self { dense, dtype: INT64, shape: vec![values.len() as i64] }
     }
 }
 
-/// Encodes token ids as little-endian `int32`.
+/// Encodes little-endian `int32` ids.
 pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect()
 }
@@ -160,7 +160,7 @@ pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
 /// Decodes `float32` elements.
 ///
 /// # Errors
-/// Fails if the length is not a multiple of 4.
+/// Fails for lengths not divisible by 4.
 pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -172,7 +172,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 /// Decodes token ids.
 ///
 /// # Errors
-/// Fails if the length is not a multiple of 4, or if an id is negative.
+/// Fails for lengths not divisible by 4 and negative ids.
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -186,10 +186,10 @@ pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
 }
 
 impl BatchedTensor {
-    /// Returns the array of each sequence.
+    /// Returns each sequence's array.
     ///
     /// # Errors
-    /// Fails if the offsets do not match the data, or if the element type is not `float32`.
+    /// Fails for invalid offsets and types other than `float32`.
     pub fn rows(&self) -> Result<Vec<Vec<f32>>, String> {
         if self.dtype != FLOAT32 {
             return Err(format!("element type {} where float32 ({FLOAT32}) is expected", self.dtype));

@@ -1,15 +1,14 @@
-//! How the service averages losses over tokens and sequences, and how this is measured.
+//! How a service averages losses, and how this is measured.
 //!
-//! `T_i` is the number of weighted targets in sequence `i` of an update. The service computes the
-//! loss
+//! With `T_i` weighted targets in sequence `i` of an update, the loss is
 //!
 //! ```text
 //! sum                  L = sum_i sum_t l_it                         SkyRL on FSDP and Megatron, Tinker
 //! seq-mean-batch-mean  L = 1/N sum_i 1/T_i sum_t l_it               SkyRL on JAX; N sequences since the last step
 //! ```
 //!
-//! The coefficients that Turnwise sends already include the averaging. Each coefficient is
-//! therefore multiplied by [`Reduction::factor`], which undoes the service's averaging.
+//! Turnwise's coefficients already include the averaging, so [`Reduction::factor`] undoes the
+//! service's.
 
 use turnwise_train::config::ReductionSetting;
 
@@ -18,27 +17,27 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Number of tokens in a measurement; their ids exist in every model.
+/// Tokens in a measurement; their ids exist in every model.
 const TOKENS: u32 = 9;
-/// Maximum relative deviation of a measured ratio from its prediction.
+/// Maximum relative deviation from a predicted ratio.
 const TOLERANCE: f64 = 0.02;
 
-/// How a service averages a loss.
+/// A service's averaging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Averages over the weighted tokens of each sequence.
+    /// Averages over a sequence's weighted tokens.
     pub sequence_mean: bool,
-    /// Averages over the sequences since the last step.
+    /// Averages over sequences since the last step.
     pub batch_mean: bool,
 }
 
 impl Reduction {
-    /// Sums only.
+    /// No averaging.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
-    /// Averages over both tokens and sequences.
+    /// Averages over both.
     pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
-    /// Returns the configured reduction, or `None` for `auto`.
+    /// Returns the configured reduction; `None` for `auto`.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
         match setting {
             ReductionSetting::Auto => None,
@@ -47,15 +46,15 @@ impl Reduction {
         }
     }
 
-    /// Returns the factor that undoes the averaging. The sequence has `counted` weighted tokens,
-    /// and the update has `sequences` sequences.
+    /// Returns the factor that undoes the averaging for a sequence with `counted` weighted tokens
+    /// in an update of `sequences`.
     pub fn factor(self, counted: f64, sequences: usize) -> f64 {
         let of_sequence = if self.sequence_mean { counted } else { 1.0 };
         let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };
         of_sequence * of_batch
     }
 
-    /// Returns the name used in notes and settings.
+    /// Returns the name in notes and settings.
     pub fn name(self) -> &'static str {
         match (self.sequence_mean, self.batch_mean) {
             (false, false) => "sum",
@@ -68,24 +67,24 @@ impl Reduction {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
-    /// Only one token has a nonzero weight.
+    /// One weighted token.
     one: f64,
-    /// All tokens have weight 1, with an otherwise equal loss.
+    /// All tokens weighted.
     weighted: f64,
-    /// A second sequence is added, which has no gradient.
+    /// With a second sequence without gradient.
     beside: f64,
-    /// The loss is multiplied by -1.
+    /// The loss negated.
     turned: f64,
 }
 
-/// Measures how a service averages losses, using a temporary model whose weights do not change.
+/// Measures the averaging with a temporary model whose weights stay constant.
 ///
-/// The gradient of one token's log-prob is measured four times: alone (`a`), with all `T` tokens of
-/// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). The ratio `a/b` is
-/// then 1 or `T`, `a/c` is 1 or 2, and `a/d` is 1.
+/// The gradient of one token's log-prob is measured alone (`a`), with all `T` tokens of its
+/// sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
+/// `T`, `a/c` 1 or 2, and `a/d` 1.
 ///
 /// # Errors
-/// Fails if the service reports no gradient norms, or if the norms match no known reduction.
+/// Fails without gradient norms, or if they match no known reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);
@@ -155,7 +154,6 @@ mod tests {
         assert_eq!(of(4.0, 4.01, 4.0).unwrap(), Reduction::SUM);
         assert_eq!(of(0.5, 2.0, 4.0).unwrap(), Reduction::SEQ_MEAN_BATCH_MEAN);
         assert_eq!(of(0.5, 4.0, 4.0).unwrap().name(), "seq-mean-batch-sum");
-        // A token count of 7, a dropped sign, and NaN.
         for (weighted, beside, turned) in [(4.0 / 7.0, 2.0, 4.0), (4.0, 4.0, 0.0), (f64::NAN, 4.0, 4.0)] {
             let error = of(weighted, beside, turned).unwrap_err().to_string();
             assert!(error.contains("fit no known reduction"), "{error}");

@@ -1,18 +1,17 @@
-//! Asynchronous requests: submission, polling and retries.
+//! Submission, polling and retries of requests.
 //!
 //! | reply | to a submission | to a poll |
 //! |---|---|---|
-//! | 408, 5xx | retry after a pause, if repeating is harmless | retry |
-//! | 425, 429 | retry after a pause | retry after a pause |
-//! | no connection | retry after a pause | retry after a pause |
-//! | connection lost | retry after a pause, if repeating is harmless | retry after a pause |
+//! | 408, 5xx | retry, if harmless | retry |
+//! | 425, 429, no connection | retry | retry |
+//! | connection lost | retry, if harmless | retry |
 //! | 400 | rejected | retry up to three times, then fail |
 //! | 402 | retry after the longest pause | retry after the longest pause |
-//! | 410 | rejected | submit again after a pause, if repeating is harmless |
+//! | 410 | rejected | submit again, if harmless |
 //! | other 4xx | rejected | rejected |
 //!
-//! Pauses double each time, from [`Timing::pause`] up to 30 s. A request takes at most
-//! [`Timing::timeout`] in total.
+//! Retries pause, except after a poll with 408; pauses double from [`Timing::pause`] up to 30 s.
+//! [`Timing::timeout`] limits the whole request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,19 +25,19 @@ use super::transport::{Payload, Transport, is_protobuf};
 use crate::http::{HttpError, Reply};
 
 const LONGEST_PAUSE_S: f64 = 30.0;
-/// Number of polls with status 400 after which a request counts as failed.
+/// Retries of a poll with status 400.
 const BAD_POLLS: u32 = 3;
 
-/// Timeouts and polling intervals.
+/// Timeouts and intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Interval between heartbeats.
+    /// Interval of heartbeats.
     pub heartbeat: Duration,
-    /// Timeout for one poll.
+    /// Timeout of a poll.
     pub poll: Duration,
     /// Pause before the first retry.
     pub pause: Duration,
-    /// Timeout for the whole request.
+    /// Timeout of a whole request.
     pub timeout: Duration,
 }
 
@@ -53,13 +52,12 @@ impl Default for Timing {
     }
 }
 
-/// Whether a request may be sent again if it may already have arrived.
+/// Whether to resend a request that may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Repeating is harmless: the service recognizes the request by its number, or the result is
-    /// not used.
+    /// The service knows the request's number, or the result is unused.
     Harmless,
-    /// Repeating would apply the request twice.
+    /// It would apply twice.
     Never,
 }
 
@@ -72,11 +70,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Requests {
     pub(crate) transport: Transport,
     pub(crate) timing: Timing,
-    /// True once the service no longer knows the session.
+    /// The service dropped the session.
     expired: AtomicBool,
 }
 
-/// Tracks one request's submissions and polls.
 pub(crate) struct Tries {
     what: &'static str,
     began: Instant,
@@ -118,8 +115,7 @@ impl Requests {
         Self { transport, timing, expired: AtomicBool::new(false) }
     }
 
-    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because
-    /// another heartbeat follows.
+    /// Sends heartbeats until the session is gone, ignoring failures.
     pub(crate) async fn beat(self: Arc<Self>, session: String) {
         loop {
             tokio::time::sleep(self.timing.heartbeat).await;
@@ -136,8 +132,7 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service accepts it, and returns its reply. `make` builds the
-    /// request from the attempt number.
+    /// Sends a request until accepted; `make` builds it from the attempt number.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -170,7 +165,6 @@ impl Requests {
         }
     }
 
-    /// Sends a request and waits for its result, within the total timeout of `tries`.
     pub(crate) async fn carry_out(
         &self,
         path: &str,
@@ -186,8 +180,8 @@ impl Requests {
         }
     }
 
-    /// Waits for the result of a request. Returns `None` if the request must be submitted again,
-    /// which never happens if repeating would apply it twice.
+    /// Waits for a result; `None` if the request must be submitted again, which never applies it
+    /// twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,
@@ -207,7 +201,7 @@ impl Requests {
                     let reason = format!("it is longer than {limit} bytes; use smaller minibatches");
                     return Err(TinkerError::Protocol { what, reason });
                 }
-                // A poll that timed out is repeated immediately: the service may still be working.
+                // After a timeout, the service may still be working.
                 Err(HttpError::Timeout) => continue,
                 Err(error) => {
                     tries.pause(error.cause(), false).await?;
@@ -259,7 +253,6 @@ impl Requests {
     }
 }
 
-/// Returns the message of a rejection: FastAPI's `detail`, or the whole body.
 fn detail(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     let value: Option<Value> = serde_json::from_str(&text).ok();

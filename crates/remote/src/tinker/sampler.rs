@@ -18,11 +18,10 @@ use super::requests::{Outcome, Repeat};
 use super::transport::Payload;
 use crate::thread::Outcomes;
 
-/// Samples from the weights of one sampling session.
+/// Samples from a session's weights.
 ///
-/// Log-probs are at temperature 1 over the full vocabulary, whatever the sampling temperature. The
-/// service reports no entropies, so [`Completion::entropies`] is empty. If stop tokens are sent,
-/// stop strings are checked here, because the service accepts either stop tokens or stop strings.
+/// Log-probs are at temperature 1 over the full vocabulary. [`Completion::entropies`] is empty.
+/// With stop tokens, stop strings are checked here, because the service accepts only one of both.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,
@@ -38,7 +37,7 @@ pub struct TinkerSampler {
 
 struct Asked {
     stop_strings: Vec<String>,
-    /// True if the response is limited by the context length.
+    /// The context length limits the response.
     context: bool,
 }
 
@@ -49,8 +48,7 @@ struct Sampled {
 }
 
 impl TinkerSampler {
-    /// Creates a sampler for a session opened by [`Client::sampling_session`]; `version` is its
-    /// weight version.
+    /// Creates a sampler for a [`Client::sampling_session`] with weights of this `version`.
     pub fn new(
         client: Arc<Client>,
         session: String,
@@ -80,7 +78,7 @@ impl TinkerSampler {
         let Some(asked) = self.open.remove(&request) else { return Ok(()) };
         let Sampled { mut tokens, mut logprobs, stopped } = match found {
             Ok(sampled) => sampled,
-            // The service rejected this prompt; other requests continue.
+            // Only this prompt is rejected.
             Err(error @ TinkerError::Refused { status: 400 | 413 | 422, .. }) => {
                 self.failures.push((request, error.to_string()));
                 return Ok(());
@@ -183,7 +181,6 @@ impl TinkerSampler {
     }
 }
 
-/// Parses the response from a result in either encoding.
 fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
     let found = match outcome {
         Outcome::Protobuf(bytes) => of_message(&bytes),

@@ -23,8 +23,7 @@ impl Requests {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no session_id".into() })
     }
 
-    /// Detects the dialect: a protobuf service rejects the JSON content type, whereas a JSON
-    /// service parses the body.
+    /// Detects the dialect: protobuf services reject JSON's content type.
     pub(super) async fn probe(&self) -> Result<Dialect, TinkerError> {
         let what = "the probe of its dialect";
         let body = json!({});

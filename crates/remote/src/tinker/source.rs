@@ -20,21 +20,20 @@ use super::reduction::{Reduction, calibrate};
 use super::requests::Timing;
 use super::updates::Updates;
 
-/// Creates policies on a Tinker-compatible service if `policy.learner` names one, and local
-/// policies otherwise.
+/// Creates policies on a Tinker-compatible service if `policy.learner` names one, else local ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TinkerSource {
-    /// Timeouts and polling intervals; `policy.learner.timeout_s` overrides the timeout.
+    /// Timeouts and polling intervals; `policy.learner.timeout_s` takes precedence.
     pub timing: Timing,
 }
 
 impl PolicySource for TinkerSource {
-    /// Also checks that the service responds and offers the model.
+    /// Also checks that the service offers the model.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let PolicyLearnerConfig::Tinker(settings) = &config.policy.learner else {
             return NativeSource.check(config);
         };
-        // A busy service may be slow to run a pass, but answers this immediately.
+        // Even a busy service answers this at once.
         let patience = Duration::from_secs_f64(settings.timeout_s.min(60.0));
         model_of(&self.connect(settings, patience)?, settings)?;
         Ok(())
@@ -123,7 +122,7 @@ impl TinkerSource {
             updates.restart(checkpoint.state()?.weights_version);
         }
         let loaded = saved.as_ref().map_or(Ok(()), |saved| client.load_weights(&model, &saved.weights, true));
-        // Create it now, so that a service without room fails before any work.
+        // A service without room fails before any work.
         let second = || client.create_model(&base_model, settings.rank, seed).map(Reference::Reserved);
         let reference = match loaded.and_then(|()| with_reference.then(second).transpose()) {
             Ok(reference) => reference,
@@ -149,7 +148,6 @@ impl TinkerSource {
     }
 }
 
-/// Returns the local folder of the base model, which provides the tokenizer and model shape.
 fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, TrainError> {
     let Some(path) = &config.policy.model else {
         return Err(TrainError::Config {
@@ -183,7 +181,6 @@ fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerEr
     }
 }
 
-/// Returns how the service averages losses, measuring it if possible.
 fn reduction(
     client: &Client,
     base_model: &str,

@@ -1,5 +1,4 @@
-//! HTTP requests over one connection pool, with limited reply sizes. The API key is only sent in
-//! its header.
+//! HTTP with limited replies; the API key is sent only in its header.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,9 +8,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use super::error::TinkerError;
 use crate::http::{HttpError, Proxies, Reply, api_key, build, client_builder, read, secret_header, send};
 
-/// Maximum size of a reply that is held in memory, in bytes.
+/// Maximum bytes of a reply in memory.
 const LARGEST_ANSWER: usize = 256 << 20;
-/// Maximum size of a weight archive, in bytes.
+/// Maximum bytes of a weight archive.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub(crate) const PROTOBUF: &str = "application/x-protobuf";
@@ -39,8 +38,6 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates a transport to the service at `url`, with the key from the environment variable
-    /// `key_env`, if given.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));
@@ -53,8 +50,7 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// Returns the API key's header only for addresses of the service, because downloads may be
-    /// redirected elsewhere.
+    /// Adds the API key only for the service's addresses, because downloads may be redirected.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key.as_ref().filter(|_| url.origin() == self.base.origin()) {
@@ -88,8 +84,7 @@ impl Transport {
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await
     }
 
-    /// Downloads `path` into a file within `timeout`, following redirects. Returns the status, and
-    /// the body if the status is not 200.
+    /// Downloads `path`, following redirects; returns the status, and the body unless the status is 200.
     pub(crate) async fn download(
         &self,
         path: &str,

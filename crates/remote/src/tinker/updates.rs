@@ -1,4 +1,4 @@
-//! Gradients and optimizer steps: how each loss is sent.
+//! Gradients and optimizer steps.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,11 @@ use super::reduction::Reduction;
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,
     pub(crate) form: LossForm,
-    /// AdamW settings, except for the learning rate.
+    /// All but the learning rate.
     pub(crate) adam: AdamParams,
-    /// Sequences whose gradients are sent together with the step.
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
-    /// Number of sequences whose loss was sent by name since the last step.
+    /// Sequences sent by name since the last step.
     sent: usize,
     pub(crate) steps: u64,
 }
@@ -70,7 +69,7 @@ impl Updates {
         Ok(report)
     }
 
-    /// Returns the service's name and settings for this loss, if it implements exactly this loss.
+    /// Returns the service's name and settings for exactly this loss.
     fn direct(
         &self,
         batch: &[&TokenSequence],
@@ -101,7 +100,7 @@ impl Updates {
         let mut example = Example::of(sequence);
         match loss {
             DirectLoss::CrossEntropy { weights } => {
-                // A service that divides by the sum of the weights cannot weight sequences.
+                // A service that divides by the weights' sum cannot weight sequences.
                 if self.reduction.sequence_mean {
                     return None;
                 }
@@ -150,7 +149,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Restores the stashed gradient, multiplied by a factor.
+    /// Restores the stashed gradient times a factor.
     pub(crate) fn restore(&mut self, factor: f64) -> Result<(), LearnError> {
         let stashed = self.stashed.take();
         self.pending = stashed.ok_or_else(|| LearnError::Backend("no gradient was stashed".into()))?;
@@ -158,7 +157,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Measures the norm of the accumulated gradient on a copy of the model.
+    /// Measures the accumulated gradient's norm on a copy.
     pub(crate) fn norm_on(&self, client: &Client, copy: &RemoteModel) -> Result<f64, TinkerError> {
         if !send(client, copy, &self.pending, self.reduction)? {
             return Ok(0.0);
@@ -171,7 +170,7 @@ impl Updates {
     }
 }
 
-/// Sends gradients; returns false if there is nothing to send.
+/// Returns false if there is nothing to send.
 fn send(
     client: &Client,
     model: &RemoteModel,
@@ -186,7 +185,6 @@ fn send(
     Ok(true)
 }
 
-/// Returns the log-probs of all targets, one row per sequence.
 pub(crate) fn score(
     client: &Client,
     model: &RemoteModel,
@@ -197,7 +195,6 @@ pub(crate) fn score(
     Ok(client.forward(model, &examples)?)
 }
 
-/// Evaluates the loss and its gradient at these log-probs of all targets.
 fn evaluate(
     batch: &[&TokenSequence],
     objective: &dyn Objective,

@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 server that accepts requests with a `Content-Length` on persistent
-//! connections. Sizes and times are limited, so a client can only block its own connection.
+//! A minimal HTTP/1.1 server for requests with `Content-Length`. Its size and time limits mean that
+//! a client can only block its own connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,26 +9,24 @@ use serde_json::{Value, json};
 
 use super::ServerOptions;
 
-/// Maximum size of a request's head in bytes.
 const LARGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// The path without the query string.
+    /// Without the query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
-    /// True if the client wants to keep the connection open.
+    /// Keep the connection open.
     pub(super) keep: bool,
 }
 
-/// A reply, always JSON.
 #[derive(Debug)]
 pub(super) struct Reply {
     status: u16,
     body: Vec<u8>,
-    /// Number of seconds to wait before a retry.
+    /// Seconds before a retry.
     after: Option<u32>,
 }
 
@@ -41,7 +39,6 @@ impl Reply {
         Self::bytes(value.to_string().into_bytes())
     }
 
-    /// Returns an error response in FastAPI's format.
     pub(super) fn detail(status: u16, detail: &str) -> Self {
         Self { status, body: json!({ "detail": detail }).to_string().into_bytes(), after: None }
     }
@@ -75,7 +72,7 @@ struct Head {
     size: usize,
     length: usize,
     keep: bool,
-    /// True if the client waits for `100 Continue` before it sends the body.
+    /// The client waits for `100 Continue`.
     expects: bool,
     bodyless: bool,
 }
@@ -100,7 +97,7 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
         path: target.split('?').next().unwrap_or_default().to_owned(),
         size,
         length: 0,
-        // HTTP/1.1 keeps connections by default, HTTP/1.0 closes them.
+        // HTTP/1.1 keeps connections by default, 1.0 does not.
         keep: parsed.version == Some(1),
         expects: false,
         bodyless: method == "HEAD",
@@ -131,28 +128,26 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     Ok(Some(head))
 }
 
-/// Parses the head of a request; used by the fuzz targets in `fuzz/`.
+/// Parses a request's head; for the fuzz targets in `fuzz/`.
 pub(super) fn parse_head(bytes: &[u8]) {
     let _ = head(bytes);
 }
 
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Bytes received beyond the requests read so far.
+    /// Bytes beyond the requests read.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,
     idle: Duration,
     end: Option<Instant>,
-    /// True if the last request was a `HEAD`.
     headless: bool,
-    /// True if the client may still be sending the body of a rejected request.
+    /// A rejected request's body may still arrive.
     unread: bool,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, options: &ServerOptions) -> Self {
-        // Replies are written in one piece, so delaying them has no benefit.
         let _ = stream.set_nodelay(true);
         Self {
             stream,
@@ -176,14 +171,13 @@ impl Connection {
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits until a request starts. Returns false if the client closed the connection or the idle
-    /// timeout expired.
+    /// Waits for a request; false if the client closed the connection or the idle timeout expired.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// Reads the request whose start [`Connection::wait`] has seen. If the request is invalid, the
-    /// error contains the response to send.
+    /// Reads the request found by [`Connection::wait`]; for an invalid one, returns the response to
+    /// send.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;
@@ -209,7 +203,7 @@ impl Connection {
             return Err(Reply::detail(413, &format!("a request has at most {} bytes", self.largest)));
         }
         if head.expects && self.buffer.len() < head.size + head.length {
-            // If this fails, the body does not arrive either.
+            // If this fails, so will reading the body.
             let _ = self.write(b"HTTP/1.1 100 Continue\r\n\r\n", until);
         }
         while self.buffer.len() < head.size + head.length {
@@ -242,8 +236,7 @@ impl Connection {
         }
     }
 
-    /// Sends bytes before a deadline. The socket's own timeout limits only single calls, so a slow
-    /// client could otherwise hold the connection for a long time.
+    /// Sends bytes before a deadline; the socket's timeout limits only single calls.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?))?;
@@ -277,8 +270,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection after the client has read the response, because closing it with unread
-    /// bytes would reset it.
+    /// Closes the connection once the response is read; unread bytes would reset it.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {
@@ -299,7 +291,6 @@ impl Connection {
     fn late(&mut self, error: &io::Error) -> Reply {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                // The client had enough time.
                 self.unread = false;
                 Reply::detail(408, "the request did not arrive in time")
             }
@@ -308,7 +299,6 @@ impl Connection {
     }
 }
 
-/// Returns the time left until the deadline, or an error if it has passed.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

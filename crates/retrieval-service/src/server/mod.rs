@@ -1,13 +1,7 @@
-//! An HTTP server that makes any retriever available by Search-R1's protocol.
+//! HTTP server for any retriever, with Search-R1's protocol: `POST /retrieve`, and `GET /health`.
 //!
-//! `POST /retrieve` runs queries, and `GET /health` reports that the server is running. Each
-//! connection has its own thread, up to a limit. Further connections get status 503 within a
-//! second, or are closed if too many are already waiting for that response. Connections are kept
-//! open for further requests.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `http.rs` | a minimal HTTP/1.1 server that limits sizes and times |
+//! Connections are kept open, each with a thread. Those beyond the limit get status 503 or are
+//! closed.
 
 mod http;
 
@@ -22,36 +16,36 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
-/// Parses bytes as the head and as the body of a request; used by the fuzz targets in `fuzz/`.
+/// Parses bytes as a request's head and body; for the fuzz targets in `fuzz/`.
 #[doc(hidden)]
 pub fn parse_request(bytes: &[u8]) {
     http::parse_head(bytes);
     let _ = serde_json::from_slice::<Request>(bytes);
 }
 
-/// Limits of a [`Server`].
+/// A [`Server`]'s limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Number of passages per query, if not set in the request.
+    /// Default passages per query.
     pub top_k: usize,
-    /// Maximum number of passages per query.
+    /// Maximum passages per query.
     pub most_passages: usize,
-    /// Maximum number of queries per request.
+    /// Maximum queries per request.
     pub most_queries: usize,
-    /// Maximum number of passages per response, over all queries.
+    /// Maximum passages per response.
     pub most_results: usize,
-    /// Maximum size of a response body in bytes.
+    /// Maximum response body in bytes.
     pub largest_answer: usize,
-    /// Maximum size of a request body in bytes.
+    /// Maximum request body in bytes.
     pub largest_request: usize,
-    /// Maximum number of concurrent connections, not counting those that are being rejected.
+    /// Maximum concurrent connections, not counting those being rejected.
     pub connections: usize,
-    /// Timeout for receiving a request that has started, for sending a response, and for active
-    /// requests when the server stops.
+    /// Timeout for receiving a request, sending a response, and active requests when the server
+    /// stops.
     pub timeout: Duration,
-    /// How long an idle connection is kept open.
+    /// Maximum idle time of a connection.
     pub idle: Duration,
-    /// Whether to allow addresses that other machines can reach.
+    /// Allow addresses that other machines can reach.
     pub allow_remote: bool,
 }
 
@@ -72,10 +66,10 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum number of connections being rejected at the same time; any more are closed immediately.
+/// Maximum connections being rejected; any more are closed.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Timeout for reading the request on a connection being rejected, and for sending the rejection.
+/// Timeout for reading a rejected request and for the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -85,11 +79,11 @@ struct Counters {
     failed: AtomicU64,
     served: AtomicUsize,
     turned_away: AtomicUsize,
-    /// Number of requests that have started but not been answered; idle connections do not count.
+    /// Requests started and not answered.
     under_way: AtomicUsize,
 }
 
-/// A server bound to an address.
+/// A bound server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -99,7 +93,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-/// Handle to stop a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -107,11 +101,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server. The server then accepts no new connections, and answers active requests
-    /// within [`ServerOptions::timeout`].
+    /// Stops accepting connections; active requests are answered within [`ServerOptions::timeout`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Connecting wakes the server, which waits for a connection.
+        // Connecting wakes the waiting server.
         drop(TcpStream::connect_timeout(&self.address, Duration::from_secs(1)));
     }
 }
@@ -121,8 +114,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if the address is invalid or in use. Rejects addresses
-    /// that other machines can reach unless `allow_remote` is set.
+    /// Returns [`RetrievalError::Setting`] if the address is invalid, in use, or reachable by other
+    /// machines without `allow_remote`.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -144,12 +137,12 @@ impl Server {
         Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
     }
 
-    /// Returns the server's address with its actual port.
+    /// Returns the address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns a handle that stops the server.
+    /// Returns a handle for stopping the server.
     pub fn stopper(&self) -> Stopper {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -162,8 +155,7 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`]. Then returns once active requests are answered or
-    /// have timed out.
+    /// Answers requests until [`Stopper::stop`], then waits for active ones up to the timeout.
     ///
     /// # Errors
     ///
@@ -178,8 +170,7 @@ impl Server {
             }
             let stream = match accepted {
                 Ok((stream, _)) => stream,
-                // The client has disconnected or no file handle is left; the next attempt may
-                // succeed.
+                // The client left or no file handle is free; the next attempt may succeed.
                 Err(error) => {
                     failures += 1;
                     if failures > 1000 {
@@ -212,12 +203,12 @@ impl Server {
                     worker.serve(stream);
                 }
             });
-            // Without a thread the connection is closed, and the client retries.
+            // Without a thread the connection closes, and the client retries.
             drop(started);
         }
     }
 
-    /// Waits for active requests, but only up to a timeout, in case a search or client hangs.
+    /// Waits up to the timeout, in case a search or client hangs.
     fn wait_for_answers(&self) {
         let until = Instant::now() + self.options.timeout;
         while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -226,14 +217,12 @@ impl Server {
     }
 }
 
-/// Selects one of the two connection counters.
 type Count = fn(&Counters) -> &AtomicUsize;
 
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Increments the count unless it has reached `most`. Only one thread increments it, but many
-    /// decrement it.
+    /// Increments the count unless it is `most`; only one thread increments it.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));
@@ -249,7 +238,7 @@ impl Drop for Place {
     }
 }
 
-/// Counts a request as active from its first byte until it is answered.
+/// Counts a request from its first byte until its answer.
 struct UnderWay<'a>(&'a Counters);
 
 impl<'a> UnderWay<'a> {
@@ -275,8 +264,7 @@ struct Worker {
 impl Worker {
     fn turn_away(&self, stream: TcpStream) {
         let mut connection = Connection::new(stream, &self.options).until(Instant::now() + TURNING_AWAY);
-        // Reads the request before rejecting it; a client that is still writing would see a broken
-        // connection.
+        // A client that is still writing would see a broken connection.
         let _ = connection.wait() && connection.read().is_ok();
         let mut connection = connection.until(Instant::now() + TURNING_AWAY);
         let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
@@ -291,7 +279,7 @@ impl Worker {
                     let keep = request.keep && !self.stop.load(Ordering::SeqCst);
                     (self.reply(&request), keep)
                 }
-                // The rest of an invalid request cannot be separated from the next one.
+                // The rest of an invalid request cannot be separated from the next.
                 Err(reply) => (reply, false),
             };
             if connection.send(&reply, keep).is_err() || !keep {

@@ -1,4 +1,4 @@
-//! Reads passage files, which have one JSON object per line, with `id` and `contents`.
+//! Reads passages as JSON lines with `id` and `contents`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,9 +13,9 @@ use serde::de::{Deserializer, Visitor};
 
 use crate::{Passage, RetrievalError};
 
-/// Approximate size of a chunk in bytes; chunks contain whole lines.
+/// Approximate chunk size in bytes; chunks contain whole lines.
 const PIECE: usize = 2 << 20;
-/// Maximum length of a line in bytes. Passages of wiki-18 have a few hundred bytes.
+/// Maximum line length in bytes; wiki-18's passages have a few hundred.
 const LONGEST: usize = 64 << 20;
 
 pub(super) struct Pieces {
@@ -28,7 +28,6 @@ pub(super) struct Pieces {
 
 pub(super) struct Piece {
     path: Arc<PathBuf>,
-    /// Number of the first line, counted from 1.
     first: u64,
     bytes: Vec<u8>,
 }
@@ -53,7 +52,6 @@ impl Pieces {
         self.length
     }
 
-    /// Returns the next chunk, or `None` at the end of the file.
     pub(super) fn next_piece(&mut self) -> Result<Option<Piece>, RetrievalError> {
         let first = self.lines + 1;
         let mut bytes = Vec::with_capacity(PIECE + (PIECE >> 4));
@@ -93,7 +91,6 @@ impl Pieces {
 }
 
 impl Piece {
-    /// Returns each non-blank line with its line number.
     pub(super) fn lines(&self) -> Vec<(u64, Range<usize>)> {
         let mut lines = Vec::new();
         let mut start = 0;
@@ -161,12 +158,12 @@ fn parse(line: &[u8]) -> Result<Passage, String> {
 
 const EXAMPLE: &str = r#"{"id": "0", "contents": "\"Title\"\nText"}"#;
 
-/// Reads all passages of a JSON lines file into memory (`{"id", "contents"}`, plain, gzip or zstd).
+/// Reads passages from JSON lines (`{"id", "contents"}`, plain, gzip or zstd) into memory.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] if a line is not a passage, or [`RetrievalError::File`] if the
-/// file cannot be read.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, and [`RetrievalError::File`]
+/// if the file cannot be read.
 pub fn read_passages(path: &Path) -> Result<Vec<Passage>, RetrievalError> {
     let mut pieces = Pieces::open(path)?;
     let mut passages = Vec::new();

@@ -1,4 +1,4 @@
-//! Builds a passage index in a folder, from input files of any size.
+//! Builds a passage index from files of any size.
 //!
 //! ```text
 //! DIR/passages/   the passages themselves (`store`)
@@ -6,9 +6,8 @@
 //! DIR/dense/      vectors (`dense`)
 //! ```
 //!
-//! One thread reads, all cores parse and analyze, and one thread writes. A few chunks of two
-//! megabytes are queued between them. Unfinished files are stored in `DIR/.building`, which the
-//! next build deletes.
+//! One thread reads, all cores parse and analyze, one thread writes. The next build deletes
+//! unfinished files in `DIR/.building`.
 
 mod lines;
 
@@ -31,40 +30,37 @@ use crate::lucene::{Analyzer, BuildOptions, IndexBuilder, Terms};
 use crate::store::{PassageStore, StoreWriter};
 use crate::{Passage, RetrievalError};
 
-/// Subfolder that stores the passages.
+/// Subfolder of passages.
 pub const PASSAGES: &str = "passages";
-/// Subfolder that stores the term index.
+/// Subfolder of the term index.
 pub const BM25: &str = "bm25";
-/// Subfolder that stores the vectors.
+/// Subfolder of vectors.
 pub const DENSE: &str = "dense";
 const UNFINISHED: &str = ".building";
 const LOCK: &str = "build.lock";
 
-/// Number of chunks queued between two threads.
 const WAITING: usize = 2;
-/// Number of passages per chunk read from a passage store.
 const STORED: usize = 2048;
 
-/// Progress of a build.
+/// A build's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildProgress {
     /// Passages processed.
     pub passages: u64,
-    /// Total size of the passages' ids and contents, in bytes.
+    /// Bytes of ids and contents.
     pub bytes: u64,
-    /// Number of bytes read from input files (as stored on disk), or of passages read from the
-    /// folder.
+    /// Bytes read from files (as on disk), or passages read from the folder.
     pub read: u64,
     /// Final value of `read`.
     pub length: u64,
-    /// True once all input is read and temporary files are being merged.
+    /// True while temporary files are merged.
     pub joining: bool,
 }
 
 /// Called between chunks; [`ControlFlow::Break`] stops the build.
 pub type Watch<'a> = &'a mut dyn FnMut(BuildProgress) -> ControlFlow<()>;
 
-/// Lock that lets only this process build in a folder.
+/// Lock on a folder for one building process.
 #[derive(Debug)]
 pub struct BuildFolder {
     folder: PathBuf,
@@ -73,11 +69,11 @@ pub struct BuildFolder {
 }
 
 impl BuildFolder {
-    /// Opens a folder for building and creates it if it does not exist.
+    /// Opens or creates a folder for building.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if another process is building there, or the folder is not
+    /// Returns [`RetrievalError::File`] if another process builds there or the folder is not
     /// writable.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let failed = |error: std::io::Error| RetrievalError::file(folder, &error);
@@ -99,7 +95,6 @@ impl BuildFolder {
         Ok(Self { folder: folder.to_owned(), unfinished, _lock: lock })
     }
 
-    /// Returns the folder in which a part's files are stored until they are complete.
     pub(crate) fn unfinished(&self, part: &str) -> PathBuf {
         self.unfinished.join(part)
     }
@@ -154,7 +149,7 @@ struct Prepared {
     terms: Option<Terms>,
 }
 
-/// Which parts of an index to build.
+/// Parts of an index to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
     /// Passages only, for a vector index.
@@ -163,15 +158,14 @@ pub enum Parts {
     Bm25,
 }
 
-/// Stores passages from JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
-/// and indexes their terms. If no files are given, it indexes the passages already in the folder.
-///
-/// Peak memory is about `options.memory` plus 30 bytes per passage.
+/// Stores passages from JSON lines (`{"id", "contents"}`, plain, gzip or zstd) and indexes their
+/// terms; without files, those already there. Peak memory: `options.memory` plus about 30 bytes per
+/// passage.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] if a line is not a passage, [`RetrievalError::File`] for file
-/// errors, [`RetrievalError::Setting`] if there is no input or nothing to build, and
+/// Returns [`RetrievalError::Line`] for invalid lines, [`RetrievalError::File`] for file errors,
+/// [`RetrievalError::Setting`] without input or anything to build, and
 /// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build(
     folder: &BuildFolder,
@@ -260,7 +254,7 @@ fn fill(
             match prepare(piece, &analyzer, analyse) {
                 Ok(passages) => {
                     if send_prepared.send(passages).is_err() {
-                        // The writer has ended; its error is returned below.
+                        // The writer's error is returned below.
                         break;
                     }
                 }
@@ -270,7 +264,6 @@ fn fill(
                 }
             }
         }
-        // Both threads end once their channels are closed.
         drop(send_prepared);
         let writer = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let reader = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

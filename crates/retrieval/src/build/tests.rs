@@ -43,7 +43,7 @@ fn a_file_becomes_an_index() {
     let again =
         build(&BuildFolder::open(&index).unwrap(), &[], Parts::Bm25, BuildOptions::default(), &mut keep);
     assert!(again.unwrap_err().to_string().contains("it is there already"));
-    // Only the terms are built again, from the existing passages.
+    // Only the terms are built again.
     std::fs::remove_dir_all(index.join(BM25)).unwrap();
     assert!(Bm25Retriever::open(&index).unwrap_err().to_string().contains("index build"));
     let progress =

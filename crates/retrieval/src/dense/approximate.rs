@@ -1,18 +1,16 @@
 //! Approximate vector search with a neighbor graph (HNSW), which compares a query with a few
-//! thousand vectors instead of all.
+//! thousand vectors.
 //!
 //! ```text
 //! DIR/hnsw/graph.hnsw.graph, graph.hnsw.data   the graph, of positions of passages
 //! DIR/hnsw/turnwise-hnsw.json                  of which vectors, with which settings, and the recall that was measured
 //! ```
 //!
-//! The graph stores vector indices; distances are computed from the memory-mapped vectors. Vectors
-//! must be L2-normalized, because distance is computed as 1 minus the inner product.
+//! Vectors stay memory-mapped and must be L2-normalized: the distance is 1 minus the inner product.
+//! A build depends on random numbers and thread timing, but searches of a graph are deterministic.
 //!
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
-//! Hierarchical Navigable Small World graphs" (2018), as implemented by the crate `hnsw_rs`. The
-//! graph depends on random numbers and thread timing, so searches with different builds may find
-//! different passages. Searches on the same graph are deterministic.
+//! Hierarchical Navigable Small World graphs" (2018), as implemented by the crate `hnsw_rs`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,15 +36,15 @@ use crate::manifest::Manifest;
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
-/// Index that denotes the current query.
+/// Index that stands for the current query.
 const ASKED: u32 = u32::MAX;
-/// Maximum number of layers above the lowest one.
+/// Maximum layers above the lowest.
 const LAYERS: usize = 16;
-/// Number of vectors inserted between two progress reports.
+/// Vectors between progress reports.
 const TOGETHER: usize = 4096;
-/// Number of the index's own vectors that are used as queries to measure recall.
+/// Vectors used as queries to measure recall.
 const PROBES: usize = 100;
-/// Number of nearest neighbors over which recall is measured.
+/// Nearest neighbors over which recall is measured.
 const RECALL_AT: usize = 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,18 +54,15 @@ struct Description {
     passages: String,
     encoder: String,
     vectors: usize,
-    /// Fraction of the ten nearest vectors that the graph finds, measured with its own vectors as
-    /// queries.
     recall: f64,
-    /// SHA-256 of each of the two files written by the HNSW library. Hashes are checked before
-    /// loading, because the library aborts the process on some damaged files. Earlier versions did
-    /// not store the hashes.
+    /// SHA-256 of the library's two files, because it aborts on some damaged ones; earlier versions
+    /// have none.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
 
 thread_local! {
-    /// The current query of this thread, and buffers for two rows in single precision.
+    /// This thread's query, and buffers for two rows.
     static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
@@ -110,7 +105,6 @@ impl std::fmt::Debug for Graph {
     }
 }
 
-/// Returns the SHA-256 of each of the graph's files, by file name.
 fn hashes(folder: &Path) -> Result<BTreeMap<String, String>, RetrievalError> {
     let of = |suffix: &str| {
         let name = format!("{NAME}.hnsw.{suffix}");
@@ -126,12 +120,11 @@ fn failed(folder: &Path, problem: &str) -> RetrievalError {
 }
 
 impl Graph {
-    /// Loads the graph from an index folder. Takes about 300 bytes of memory per vector for its
-    /// index and neighbors.
+    /// Loads an index folder's graph, which takes about 300 bytes of memory per vector.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is no graph, or if it was built for other vectors.
+    /// Returns [`RetrievalError::File`] if the graph is missing or belongs to other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -157,8 +150,7 @@ impl Graph {
         Ok(Self { graph, options, recall })
     }
 
-    /// Returns the recall measured when the graph was built, as the fraction of the ten nearest
-    /// vectors that were found.
+    /// Returns the fraction of the ten nearest vectors found, measured after the build.
     pub fn recall(&self) -> f64 {
         self.recall
     }
@@ -179,15 +171,13 @@ impl Graph {
     }
 }
 
-/// Builds a graph over a folder's vectors and returns the final progress, which includes the
-/// measured recall.
+/// Builds a graph over a folder's vectors; the final progress includes the measured recall.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] if an option is out of range, and [`RetrievalError::File`]
-/// if there are no vectors, a graph already exists, or the graph cannot be written. Returns
-/// [`RetrievalError::Encoder`] if vectors are not L2-normalized, and
-/// [`RetrievalError::Interrupted`] if `watch` stopped the build.
+/// Returns [`RetrievalError::Setting`] for options out of range, [`RetrievalError::File`] if
+/// vectors are missing or a graph exists or cannot be written, [`RetrievalError::Encoder`] if
+/// vectors are not L2-normalized, and [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,
@@ -243,7 +233,6 @@ pub fn build_graph(
     Ok((progress, recall))
 }
 
-/// Measures recall, using evenly spaced vectors of the graph as queries.
 fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
     let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
     for probe in 0..PROBES.min(vectors.len()) {
@@ -251,7 +240,7 @@ fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
         vectors.read(arch, position, position + 1, &mut query);
         let near = graph.search(&query, RECALL_AT);
         let exact = vectors.search(&query, RECALL_AT).remove(0);
-        // Counts any vector as near as the last exact one, because of ties.
+        // Vectors tied with the last exact one count.
         let least = exact.last().map_or(0.0, |(_, score)| score - 1e-5);
         found += near.iter().filter(|(_, score)| *score >= least).count().min(exact.len());
         all += exact.len();

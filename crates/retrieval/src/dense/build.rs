@@ -1,4 +1,4 @@
-//! Encodes a folder's passages as vectors.
+//! Encodes a folder's passages.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
@@ -11,32 +11,29 @@ use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
 use crate::manifest::Manifest;
 use crate::{Passage, RetrievalError};
 
-/// Number of passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Subfolder of an index folder that holds unfinished vectors. It is kept when a build stops,
-/// because encoding millions of passages can take days.
+/// Subfolder of unfinished vectors, kept because encoding can take days.
 const PARTIAL: &str = "dense.partial";
-/// Metadata file of unfinished vectors. It is deleted last, after the folder is renamed, so that an
-/// interrupted build can always be resumed.
+/// Metadata of unfinished vectors; deleted after the rename, so that every interrupted build can
+/// resume.
 const OF: &str = "of.json";
 
 /// Settings of [`build_vectors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
-    /// Data type of the stored vectors.
+    /// Data type of stored vectors.
     pub precision: Precision,
 }
 
-/// Encodes a folder's passages (stored by [`crate::build::build`]) and writes their vectors. An
-/// interrupted build is resumed if the passages, encoder and precision are the same; the result is
-/// bit-identical. The query prefix may differ, because it does not affect passage vectors.
+/// Encodes a folder's passages (from [`crate::build::build`]) as vectors. An interrupted build
+/// resumes, with a bit-identical result, if passages, encoder and precision are the same.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] if there are no passages, [`RetrievalError::File`] if
-/// vectors already exist or cannot be written, [`RetrievalError::Encoder`] if the encoder fails,
-/// and [`RetrievalError::Interrupted`] if `watch` stopped the build.
+/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if vectors exist
+/// or cannot be written, [`RetrievalError::Encoder`] if encoding fails, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build_vectors(
     folder: &BuildFolder,
     encoder: &dyn Encoder,
@@ -104,13 +101,13 @@ pub fn build_vectors(
     let finished = folder.finished(DENSE);
     turnwise_files::rename_into_place(&place, &finished)
         .map_err(|error| RetrievalError::file(&finished, &error))?;
-    // The vectors are whole with it, too.
+    // The vectors are complete even if it stays.
     let _ = fs::remove_file(finished.join(OF));
     Ok(progress)
 }
 
-/// Opens the unfinished vectors if they match the metadata and the encoder; otherwise creates a new
-/// file. Returns the file, positioned at its end, and the number of passages encoded so far.
+/// Opens matching unfinished vectors, or a new file. Returns the file at its end and the passages
+/// encoded.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -137,8 +134,7 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if unfinished vectors match the requested settings. The encoder's name reflects all
-/// its settings, including prefix and maximum length.
+/// Returns true if unfinished vectors match the settings, which the encoder's name reflects.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

@@ -1,4 +1,4 @@
-//! How texts are encoded as vectors.
+//! Encoding settings.
 
 use std::path::Path;
 
@@ -7,31 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Encoding settings besides the model. They are stored with the vectors, so they need not be
-/// repeated for queries.
+/// Settings besides the model, stored with the vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {
-    /// Text added before each query.
+    /// Text before each query.
     pub query_prefix: String,
-    /// Text added before each passage.
+    /// Text before each passage.
     pub passage_prefix: String,
-    /// Maximum number of tokens per text; longer texts are truncated.
+    /// Maximum tokens per text; the rest is cut off.
     pub max_tokens: usize,
 }
 
 impl Encoding {
-    /// Reads the settings stored with an index folder's vectors, or `None` if an earlier version
-    /// wrote the vectors.
+    /// Reads the settings stored with a folder's vectors; earlier versions stored none.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder's vectors are missing or incomplete.
+    /// Returns [`RetrievalError::File`] if the vectors are missing or incomplete.
     pub fn of(folder: &Path) -> Result<Option<Self>, RetrievalError> {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Rejects query settings that differ from those stored with the vectors.
+    /// Rejects query settings that differ from the stored ones.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

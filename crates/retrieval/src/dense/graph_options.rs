@@ -1,21 +1,21 @@
-//! Settings of an HNSW graph, and the error for binaries compiled without the feature `hnsw`.
+//! HNSW graph settings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Subfolder that stores the graph.
+/// The graph's subfolder.
 pub const HNSW: &str = "hnsw";
 
-/// Settings of an HNSW graph.
+/// HNSW graph settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOptions {
-    /// Maximum number of neighbors per vector and layer (M), at most 256.
+    /// Maximum neighbors per vector and layer (M), at most 256.
     pub neighbours: usize,
-    /// Number of candidates considered when inserting a vector (efConstruction).
+    /// Candidates when inserting a vector (efConstruction).
     pub construction: usize,
-    /// Minimum number of candidates considered for a query (efSearch).
+    /// Minimum candidates for a query (efSearch).
     pub search: usize,
 }
 
@@ -26,11 +26,11 @@ impl Default for GraphOptions {
 }
 
 impl GraphOptions {
-    /// Rejects settings that are out of range.
+    /// Rejects settings out of range.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], which names the invalid key.
+    /// Returns [`RetrievalError::Setting`] with the key.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

@@ -1,5 +1,5 @@
-//! Inner products of f32 or f16 rows, vectorised. Sums use a fixed number of lanes, so results do
-//! not depend on the CPU's vector width.
+//! Vectorized inner products of f32 or f16 rows. A fixed number of lanes makes results independent
+//! of the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -24,8 +24,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// Converts the bits of a finite f16 to f32. It shifts exponent and mantissa, then corrects the
-/// exponent bias by a multiplication that is exact even for subnormal numbers.
+/// Converts a finite f16 by shifting its bits and an exact multiplication that corrects the
+/// exponent bias.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -33,12 +33,12 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(size.to_bits() | (bits & 0x8000) << 16)
 }
 
-/// Converts little-endian f16 values of two bytes each.
+/// Converts little-endian f16 values.
 pub(super) fn widen_all(arch: Arch, from: &[u8], to: &mut [f32]) {
     arch.dispatch(Widen { from, to });
 }
 
-/// Rounds to the nearest f16, ties to even, and returns its bits.
+/// Returns the bits of the nearest f16, ties to even.
 pub(super) fn narrow(value: f32) -> u16 {
     half::f16::from_f32(value).to_bits()
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn every_f16_comes_back() {
         for bits in 0..=u16::MAX {
-            // Infinities and NaN are rejected before they are written.
+            // Infinities and NaN are rejected earlier.
             if bits & 0x7c00 == 0x7c00 {
                 continue;
             }
@@ -119,7 +119,6 @@ mod tests {
                 assert!(other & 0x7c00 == 0x7c00 || error <= (widen(other) - value).abs(), "{value}");
             }
         }
-        // Ties round to even, down and up.
         assert_eq!(narrow(1.0 + 2f32.powi(-11)), 0x3c00);
         assert_eq!(narrow(1.0 + 3.0 * 2f32.powi(-11)), 0x3c02);
     }

@@ -1,22 +1,12 @@
-//! Finds passages by comparing embeddings.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `approximate.rs` | approximate search with an HNSW graph (feature `hnsw`) |
-//! | `graph_options.rs` | settings of the HNSW graph |
-//! | `build.rs` | encodes a folder's passages |
-//! | `encoding.rs` | how texts are encoded |
-//! | `kernel.rs` | vectorized inner products of f32 or f16 rows |
-//! | `vectors.rs` | vectors in a memory-mapped file, and exact search |
+//! Finds passages by comparing embeddings from an [`Encoder`].
 //!
 //! ```text
 //! DIR/dense/vectors.bin               passage after passage, f16 or f32, little-endian
 //! DIR/dense/turnwise-vectors.json     how many, how wide, of which passages and encoder, with which prefixes
 //! ```
 //!
-//! Callers provide the encoder ([`Encoder`]). With E5, a passage's score is the inner product of
-//! two L2-normalized vectors, which is their cosine similarity (Wang et al., "Text Embeddings by
-//! Weakly-Supervised Contrastive Pre-training", 2022).
+//! With E5, a score is the inner product of L2-normalized vectors, that is, the cosine similarity
+//! (Wang et al., "Text Embeddings by Weakly-Supervised Contrastive Pre-training", 2022).
 
 #[cfg(feature = "hnsw")]
 mod approximate;
@@ -49,32 +39,31 @@ use crate::{Hit, RetrievalError, Retriever};
 
 /// Converts texts to vectors.
 pub trait Encoder: Send + Sync {
-    /// Returns the dimension of the vectors.
+    /// Returns the vectors' dimension.
     fn dimensions(&self) -> usize;
 
-    /// Returns a name that changes whenever passage vectors would change. Vectors from encoders
-    /// with different names must not be compared.
+    /// Returns a name that changes whenever passage vectors would. Vectors of differently named
+    /// encoders must not be compared.
     fn fingerprint(&self) -> String;
 
-    /// Returns true for this encoder's name, and for names used by earlier versions whose vectors
-    /// are still valid.
+    /// Returns true for the encoder's name and for still valid names of earlier versions.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }
 
-    /// Returns the settings to store with vectors, if the encoder has any.
+    /// Returns the settings to store with vectors, if any.
     fn encoding(&self) -> Option<Encoding> {
         None
     }
 
-    /// Encodes queries as vectors, with shape `[queries, dimensions]`.
+    /// Encodes queries, with shape `[queries, dimensions]`.
     ///
     /// # Errors
     ///
     /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// Encodes passages as vectors, with shape `[passages, dimensions]`.
+    /// Encodes passages, with shape `[passages, dimensions]`.
     ///
     /// # Errors
     ///
@@ -93,8 +82,7 @@ fn open_vectors(folder: &Path) -> Result<VectorStore, RetrievalError> {
     VectorStore::open(&dense)
 }
 
-/// Finds passages by exact search, comparing the query's vector with all others by inner product.
-/// Ties are ordered by passage index.
+/// Finds passages by exact inner products; ties are ordered by index.
 pub struct DenseRetriever {
     encoder: Arc<dyn Encoder>,
     vectors: Arc<VectorStore>,
@@ -114,13 +102,13 @@ impl std::fmt::Debug for DenseRetriever {
 }
 
 impl DenseRetriever {
-    /// Opens an index folder's vectors, for queries encoded by the same encoder.
+    /// Opens an index folder's vectors.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder's vectors are missing or incomplete, or
-    /// belong to other passages or another encoder. Returns [`RetrievalError::Setting`] if the
-    /// prefixes or maximum length differ from those stored with the vectors.
+    /// Returns [`RetrievalError::File`] if vectors are missing, incomplete, or belong to other
+    /// passages or another encoder, and [`RetrievalError::Setting`] if prefixes or maximum length
+    /// differ from the stored ones.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -136,7 +124,7 @@ impl DenseRetriever {
                 "the vectors were made by another encoder (weights, pooling or tokenizer differ); name that one, or make them \
                  again in a new folder"
             } else {
-                // Vectors of an earlier version do not tell which of the two differs.
+                // Earlier versions' vectors do not tell which of the two differs.
                 "the vectors were made by another encoder, or with another passage prefix or token length, which they were not \
                  kept with yet; name those, or make the vectors again in a new folder"
             };
@@ -152,11 +140,11 @@ impl DenseRetriever {
     }
 }
 
-/// Always fails, because this binary was compiled without the feature `hnsw`.
+/// Unavailable without the feature `hnsw`.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`], always.
+/// Always returns [`RetrievalError::Setting`].
 #[cfg(not(feature = "hnsw"))]
 pub fn build_graph(
     _folder: &BuildFolder,
@@ -166,7 +154,7 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Returns an error early if this binary does not support graphs.
+/// Checks early that this binary supports graphs.
 ///
 /// # Errors
 ///
@@ -179,13 +167,12 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// Searches with the folder's graph ([`build_graph`]), which compares only some of the vectors
-    /// and may miss passages.
+    /// Searches with the folder's graph ([`build_graph`]), which may miss passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is no graph, or if it was built for other vectors,
-    /// and [`RetrievalError::Setting`] without the feature `hnsw`.
+    /// Returns [`RetrievalError::File`] if the graph is missing or belongs to other vectors, and
+    /// [`RetrievalError::Setting`] without the feature `hnsw`.
     #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
         if !folder.join(HNSW).is_dir() {
@@ -198,17 +185,16 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Always fails, because this binary was compiled without the feature `hnsw`.
+    /// Unavailable without the feature `hnsw`.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], always.
+    /// Always returns [`RetrievalError::Setting`].
     #[cfg(not(feature = "hnsw"))]
     pub fn approximate(self, _folder: &Path) -> Result<Self, RetrievalError> {
         Err(graph_options::not_built())
     }
 
-    /// Returns the indices and scores of the hits for each query vector.
     fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
         #[cfg(feature = "hnsw")]
         if let Some(graph) = &self.graph {

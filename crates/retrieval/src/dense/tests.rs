@@ -1,4 +1,4 @@
-//! Vectors on disk and the exact search, with an encoder that needs no model.
+//! Vectors on disk and exact search with a test encoder.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,8 +9,7 @@ use super::*;
 use crate::build::{BuildFolder, Parts, build};
 use crate::lucene::BuildOptions;
 
-/// Encodes a text's bytes as 40 numbers of length 1. Queries are read backwards, as if by another
-/// prefix.
+/// Encodes bytes as 40 numbers of length 1; queries are read backwards.
 struct Bytes {
     name: &'static str,
 }
@@ -144,7 +143,7 @@ fn a_stopped_encoding_goes_on_with_the_same_bits() {
     bytes.truncate(bytes.len() - 3);
     std::fs::write(&partial, bytes).unwrap();
     assert_eq!(stop_at("one", 2), 512);
-    // A name by an earlier version is accepted, and the query prefix does not affect passages.
+    // An earlier version's name is accepted, and the query prefix may differ.
     let of = folder.path().join("index/dense.partial/of.json");
     let text = std::fs::read_to_string(&of).unwrap();
     let encoding = r#"{"query_prefix":"q","passage_prefix":"p","max_tokens":9}"#;
@@ -152,7 +151,7 @@ fn a_stopped_encoding_goes_on_with_the_same_bits() {
     assert!(text.contains("\"encoder\":\"one\""), "{text}");
     std::fs::write(&of, text.replace("\"encoder\":\"one\"", &other)).unwrap();
     assert_eq!(stop_at("one", 2), 768);
-    // Another encoder starts again, and so does the first one after it.
+    // Changing the encoder starts again, in both directions.
     assert_eq!(stop_at("two", 3), 0);
     assert_eq!(stop_at("one", 3), 0);
     build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep).unwrap();
@@ -168,8 +167,7 @@ fn vectors_are_kept_where_the_last_moment_fails() {
     let build = |watch: crate::build::Watch<'_>| {
         build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), watch)
     };
-    // A file blocks the folder's final name, so the call ends like a kill between the last vector
-    // and the rename.
+    // This fails like a kill before the rename.
     let failed = build(&mut |progress| {
         if progress.passages > 2700 {
             std::fs::write(&dense, "in the way").unwrap();
@@ -184,10 +182,10 @@ fn vectors_are_kept_where_the_last_moment_fails() {
         ControlFlow::Continue(())
     })
     .unwrap();
-    // 3,000 passages have eleven whole calls of 256.
+    // Eleven whole calls of 256.
     assert_eq!(first, Some(2816));
     assert!(!dense.join("of.json").exists());
-    // After a kill that follows the rename, leftover files are harmless.
+    // Files left by a kill after the rename are harmless.
     std::fs::write(dense.join("of.json"), "{}").unwrap();
     let index = folder.path().join("index");
     assert!(DenseRetriever::open(&index, Arc::new(Bytes { name: "one" })).is_ok());
@@ -256,7 +254,7 @@ fn a_graph_finds_most_of_the_nearest() {
         found += near.iter().filter(|hit| hit.score >= all[4].score - 1e-5).count();
     }
     assert!(found > 900, "{found} of 1000");
-    // A narrow search of a poor graph finds fewer, as the recall shows.
+    // A narrow search of a poor graph has lower recall.
     std::fs::remove_dir_all(index.join(HNSW)).unwrap();
     let poor = GraphOptions { neighbours: 2, construction: 2, search: 1 };
     let (_, less) = build_graph(&building, poor, &mut keep).unwrap();
@@ -266,8 +264,7 @@ fn a_graph_finds_most_of_the_nearest() {
     std::fs::write(&manifest, text.replace("\"one\"", "\"two\"")).unwrap();
     assert!(approximate().unwrap_err().to_string().contains("other vectors"));
     std::fs::write(&manifest, &text).unwrap();
-    // One wrong byte is found by the hash; without hashes, as in earlier versions, the library must
-    // find it.
+    // Without hashes, as in earlier versions, the library must find the wrong byte.
     let data = index.join(HNSW).join("graph.hnsw.data");
     let mut bytes = std::fs::read(&data).unwrap();
     bytes[100] ^= 1;

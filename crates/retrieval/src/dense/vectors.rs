@@ -1,4 +1,4 @@
-//! Vectors in a memory-mapped file, and exact search.
+//! Memory-mapped vectors and exact search.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,25 +17,25 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Number of elements processed together; they fit in the L1 cache together with the products.
+/// Elements processed together; with their products they fit in the L1 cache.
 const BLOCK: usize = 1 << 15;
-/// Number of blocks per parallel work item.
+/// Blocks per parallel work item.
 const PIECE: usize = 16;
 
-/// Data type of a vector.
+/// A vector's data type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Half precision: two bytes, with an eleven-bit significand. For L2-normalized vectors, scores
-    /// change by less than 0.001.
+    /// Two bytes with an eleven-bit significand, which changes scores of L2-normalized vectors by
+    /// less than 0.001.
     #[default]
     F16,
-    /// Single precision: four bytes.
+    /// Four bytes.
     F32,
 }
 
 impl Precision {
-    /// Returns the number of bytes per element.
+    /// Returns the bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -52,12 +52,12 @@ pub(super) struct Description {
     pub(super) precision: Precision,
     pub(super) passages: String,
     pub(super) encoder: String,
-    /// Encoding settings; `None` in files from earlier versions.
+    /// `None` in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) encoding: Option<Encoding>,
 }
 
-/// Read-only vectors that can be shared between threads.
+/// Read-only vectors, shared between threads.
 pub struct VectorStore {
     bytes: Bytes,
     description: Description,
@@ -69,8 +69,7 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// A candidate result. Hits are ordered so that the worst is the greatest, because a heap pops the
-/// greatest first.
+/// Ordered so that a heap pops the worst first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,
@@ -106,7 +105,7 @@ impl VectorStore {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, truncated or in an unknown format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or of an unknown format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
         let path = folder.join(VECTORS);
@@ -125,32 +124,31 @@ impl VectorStore {
         self.description.vectors as usize
     }
 
-    /// Returns true if there are no vectors.
+    /// Returns true if empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the dimension of the vectors.
+    /// Returns the vectors' dimension.
     pub fn dimensions(&self) -> usize {
         self.description.dimensions as usize
     }
 
-    /// Returns the fingerprint of the passages that were encoded.
+    /// Returns the passages' fingerprint.
     pub fn passages(&self) -> &str {
         &self.description.passages
     }
 
-    /// Returns the fingerprint of the encoder.
+    /// Returns the encoder's fingerprint.
     pub fn encoder(&self) -> &str {
         &self.description.encoder
     }
 
-    /// Returns the encoding settings, if they were stored.
+    /// Returns the stored encoding settings, if any.
     pub fn encoding(&self) -> Option<&Encoding> {
         self.description.encoding.as_ref()
     }
 
-    /// Reads the vectors from `start` to `end` into `to` as f32.
     pub(super) fn read(&self, arch: Arch, start: usize, end: usize, to: &mut Vec<f32>) {
         let row = self.dimensions() * self.description.precision.bytes();
         let bytes = &self.bytes[start * row..end * row];
@@ -165,7 +163,6 @@ impl VectorStore {
         }
     }
 
-    /// Returns the inner product of a vector and a query; `row` is a buffer.
     #[cfg(feature = "hnsw")]
     pub(super) fn product(&self, arch: Arch, position: u32, query: &[f32], row: &mut Vec<f32>) -> f32 {
         self.read(arch, position as usize, position as usize + 1, row);
@@ -174,9 +171,8 @@ impl VectorStore {
         product[0]
     }
 
-    /// For each query in `[queries, dimensions]`, returns the `limit` vectors with the largest
-    /// inner products, best first, together with these products. The vectors are split among
-    /// threads, and each vector is read only once for all queries.
+    /// Returns, for each query of `[queries, dimensions]`, the `limit` vectors with the largest
+    /// inner products, best first. Threads share the vectors, each read once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
         let width = self.dimensions();
         let count = queries.len() / width;
@@ -186,8 +182,8 @@ impl VectorStore {
         let arch = Arch::new();
         let rows = (BLOCK / width).max(1);
         let piece = rows * PIECE;
-        // Merged incrementally, to hold as many results as threads rather than pieces. Candidates
-        // are totally ordered, so the order of merging does not matter.
+        // Merged incrementally to save memory; candidates are totally ordered, so merge order does
+        // not matter.
         let best = (0..self.len().div_ceil(piece))
             .into_par_iter()
             .map_init(

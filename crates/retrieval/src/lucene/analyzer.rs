@@ -1,15 +1,10 @@
-//! Converts text to search terms like Anserini's default English analyzer.
+//! Converts text to terms like Anserini's English analyzer: Lucene 9's standard tokenizer, removal
+//! of `'s`, lower-casing, 33 stop words and Porter's stemmer.
 //!
-//! It has five stages, as in Lucene 9: standard tokenizer, possessive filter (removes `'s`),
-//! lower-casing, 33 stop words, and Porter's stemmer (`porter.rs`).
+//! Tokens are the longest segments between word boundaries (Unicode Standard Annex 29) that contain
+//! a letter, digit, ideograph or emoji.
 //!
-//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments that
-//! contain a letter, a digit, an ideograph or an emoji. At each position it takes the longest
-//! token, or skips a character if no token starts there. The grammar is a regular expression
-//! ([`grammar`]), compiled to an automaton that finds the longest match.
-//!
-//! Differs from Lucene: character classes follow the newer Unicode version of `regex-syntax`, so
-//! letters and emoji added after Lucene's version also form tokens.
+//! Differs from Lucene: `regex-syntax`'s newer Unicode version makes more letters and emoji tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -33,7 +28,7 @@ const LONGEST_STOP_WORD: usize = 5;
 /// Maximum token length in UTF-16 code units; longer tokens are split.
 pub const MAX_TOKEN_UNITS: usize = 255;
 
-/// Maximum token length in bytes: a UTF-16 code unit takes at most three bytes in UTF-8.
+/// A UTF-16 code unit takes at most three bytes in UTF-8.
 const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;
 
 static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
@@ -44,12 +39,11 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
         .map_err(|error| error.to_string())
 });
 
-/// Returns a regular expression that matches any token of the standard tokenizer.
+/// Returns a regular expression for the standard tokenizer's tokens.
 ///
-/// Every character class also includes the marks that may follow a character (rule WB4). A word is
-/// a run of letters, digits and characters that join them (WB5 to WB13b), a run of Katakana, or a
-/// run of a script whose words Unicode breaks by dictionary. A single ideograph, a single Hiragana
-/// character, or an emoji sequence (Unicode Technical Standard 51) is also a word.
+/// A token is a run of letters, digits and characters that join them (WB5 to WB13b), of Katakana,
+/// or of a script that needs a dictionary; an ideograph; a Hiragana character; or an emoji sequence
+/// (Unicode Technical Standard 51). Marks may follow each character (WB4).
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -68,13 +62,13 @@ pub fn grammar() -> String {
          |{letter}(?:(?:{joint}*|{letter_joint}){letter})*)+)"
     );
     let word = format!("{joint}*{part}(?:{joint}+{part})*{joint}*");
-    // Line breaking class "complex context": letters and marks of these scripts and a few signs.
+    // Line breaking class "complex context".
     let dictionary = format!(
         r"(?:(?:[[\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}\p{{Tai_Le}}\p{{New_Tai_Lue}}\p{{Tai_Tham}}\p{{Tai_Viet}}\p{{Ahom}}]&&[\p{{L}}\p{{M}}]]|[\x{{109E}}\x{{109F}}\x{{19DA}}\x{{19DE}}\x{{19DF}}\x{{1AA0}}-\x{{1AAD}}]){marks})+"
     );
     let single_characters = format!(r"[\p{{Han}}\p{{Hiragana}}]{marks}");
 
-    // Presentation selectors are also marks, but emoji sequences name them.
+    // Presentation selectors are marks, too, but emoji sequences name them.
     let marks = r"[[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]--[\x{FE0E}\x{FE0F}]]*";
     let picture = format!(
         r"(?:[\p{{Extended_Pictographic}}[\p{{Emoji}}--[\p{{wb=Regional_Indicator}}\p{{Emoji_Modifier}}0-9\#*]]]{marks})"
@@ -97,8 +91,7 @@ struct Scratch {
     stems: Stems,
 }
 
-/// Caches the term for each word; stop words have an empty term. Most words repeat, and a lookup is
-/// faster than stemming.
+/// Terms by word (stop words: empty), because a lookup is faster than stemming.
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
 
@@ -119,7 +112,6 @@ impl Stems {
     }
 }
 
-/// Replaces a lower-case token by its stem, and drops stop words.
 fn finish(token: &mut String) {
     if token.len() <= LONGEST_STOP_WORD && STOP_WORDS.contains(&token.as_str()) {
         token.clear();
@@ -128,8 +120,7 @@ fn finish(token: &mut String) {
     }
 }
 
-/// Converts texts to terms. Clones are cheap but start with an empty cache, so share one analyzer
-/// between threads for speed.
+/// Converts texts to terms. Clones start with an empty cache, so share one for speed.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,
@@ -148,10 +139,10 @@ impl Clone for Analyzer {
 }
 
 impl Analyzer {
-    /// Creates an analyzer, which compiles its grammar.
+    /// Creates an analyzer, compiling its grammar.
     ///
     /// # Errors
-    /// Returns [`SearchError::Grammar`] if the built-in token grammar does not compile.
+    /// Returns [`SearchError::Grammar`] if the built-in grammar does not compile.
     pub fn new() -> Result<Self, SearchError> {
         match &*AUTOMATON {
             Ok(automaton) => Ok(Self::over(automaton)),
@@ -164,14 +155,13 @@ impl Analyzer {
         Self { automaton, scratches: Pool::new(Box::new(new)) }
     }
 
-    /// Returns the terms of a text, in order and including repetitions.
+    /// Returns a text's terms in order, with repetitions.
     pub fn terms(&self, text: &str) -> Vec<String> {
         let mut terms = Vec::new();
         self.each(text, |_, term| terms.push(term.to_owned()));
         terms
     }
 
-    /// Calls `sink` with each term and the range of its token in the text.
     pub(crate) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
         let mut scratch = self.scratches.get();
         let Scratch { cache, stems } = &mut *scratch;
@@ -206,10 +196,10 @@ impl Analyzer {
     }
 }
 
-/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that the
-/// grammar could not extend. This shortcut handles most tokens without running the grammar.
+/// Returns the end of a run of ASCII letters and digits that the grammar could not extend: a
+/// shortcut for most tokens.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
-    // Limited, because a longer run is counted again for each of its tokens.
+    // A longer run would be counted again for each token.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);
     let length = reach.take_while(|byte| byte.is_ascii_alphanumeric()).count();
     if length == 0 || length > MAX_TOKEN_UNITS {
@@ -219,7 +209,7 @@ fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     let plain = |byte: Option<&u8>| byte.is_none_or(|byte| byte.is_ascii() && !byte.is_ascii_alphanumeric());
     let ends = match text.get(end) {
         Some(b'_') => false,
-        // Joints, if a letter or a digit follows.
+        // These join words if a letter or digit follows.
         Some(b'.' | b':' | b',' | b';' | b'\'') => plain(text.get(end + 1)),
         other => plain(other),
     };
@@ -227,11 +217,11 @@ fn plain_word(text: &[u8], start: usize) -> Option<usize> {
 }
 
 fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -> Option<usize> {
-    // One character more than the maximum distinguishes tokens that just fit from longer ones.
+    // One more character tells tokens that just fit from longer ones.
     let reach = text.floor_char_boundary(start + MAX_TOKEN_BYTES + 4);
     let mut find = |end: usize| {
         let input = Input::new(text).span(start..end).anchored(Anchored::Yes);
-        // The search fails only in configurations that are not used here.
+        // Fails only in configurations not used here.
         automaton.try_search_fwd(cache, &input).ok().flatten().map(|found| found.offset())
     };
     let end = find(reach)?;
@@ -245,13 +235,13 @@ fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -
     Some(end)
 }
 
-/// Removes a final `'s`, written with any of three apostrophe characters.
+/// Removes a final `'s`, with any of three apostrophes.
 fn without_possessive(token: &str) -> &str {
     let Some(owner) = token.strip_suffix(['s', 'S']) else { return token };
     owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
 }
 
-/// Lower-cases a character as Java does, which always gives a single character.
+/// Lower-cases as in Java, to a single character.
 fn lower(character: char) -> char {
     character.to_lowercase().next().unwrap_or(character)
 }
@@ -264,7 +254,7 @@ mod tests {
     fn plain_words_end_where_the_grammar_says() {
         let Ok(automaton) = &*AUTOMATON else { panic!("no grammar") };
         let mut cache = automaton.create_cache();
-        // All texts of five of these, because up to two characters after a word matter.
+        // Up to two characters after a word matter.
         let alphabet = ["a", "S", "7", ".", ",", ":", ";", "'", "_", " ", "-", "é", "\u{300}", "\u{20e3}"];
         let (mut plain, mut all) = (0, 0);
         for code in 0..alphabet.len().pow(5) {
@@ -322,7 +312,7 @@ mod tests {
         assert_eq!(terms(&STOP_WORDS.join(" ")), Vec::<String>::new());
         assert_eq!(STOP_WORDS.iter().map(|word| word.len()).max(), Some(LONGEST_STOP_WORD));
         assert_eq!(terms("The WITH which from"), ["which", "from"]);
-        // The stop filter runs after the possessive filter and before the stemmer.
+        // Stop words are dropped between the possessive filter and the stemmer.
         assert_eq!(terms("ands it's its"), ["and", "it"]);
     }
 

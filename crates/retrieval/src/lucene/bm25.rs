@@ -1,28 +1,27 @@
-//! Scores as in Lucene's `BM25Similarity`, computed in single precision for each term.
+//! Scores as in Lucene's `BM25Similarity`, in single precision for each term.
 //!
 //! A document's score is the sum over the query's terms of
 //! `w - w / (1 + tf / (k1 (1 - b + b dl / avgdl)))` with `w = n idf`, `n` the term's count in the
-//! query, and `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`. Unlike the textbook formula, it has no
-//! factor `k1 + 1`.
+//! query, and `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`, without the textbook's factor `k1 + 1`.
 //!
-//! * `tf`: number of occurrences of the term in the document;
-//! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]). It
-//!   is exact up to 40, and has five significant bits above;
-//! * `avgdl`: exact mean number of terms over documents with at least one term;
-//! * `N`, `df`: number of documents with at least one term, and number of documents with this term.
+//! * `tf`: the term's count in the document;
+//! * `dl`: the document's terms, decoded from its one-byte norm ([`decode_length`]): exact up to
+//!   40, then with five significant bits;
+//! * `avgdl`: mean terms of non-empty documents;
+//! * `N`, `df`: non-empty documents, and documents with this term.
 //!
 //! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), as implemented
 //! in Lucene. Anserini's defaults are k1 = 0.9, b = 0.4.
 
 use serde::{Deserialize, Serialize};
 
-/// Constants of BM25.
+/// BM25 constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bm25 {
-    /// Term frequency saturation: the smaller the value, the less repeated terms add to the score.
+    /// Term frequency saturation: smaller values give repeated terms less weight.
     pub k1: f32,
-    /// How strongly scores are normalized by document length, from 0 to 1.
+    /// Document length normalization, from 0 to 1.
     pub b: f32,
 }
 
@@ -32,22 +31,22 @@ impl Default for Bm25 {
     }
 }
 
-/// Lengths below this are encoded exactly (Lucene's free values).
+/// Shorter lengths are exact (Lucene's free values).
 const FREE: u32 = 24;
 
-/// Encodes a document's number of terms as a norm byte (`SmallFloat.intToByte4`).
+/// Encodes a number of terms as a norm byte (`SmallFloat.intToByte4`).
 pub fn encode_length(length: u32) -> u8 {
     if length < FREE {
         return length as u8;
     }
-    // Four bits of mantissa, the first one implied, and an exponent.
+    // Four mantissa bits, the first implied, and an exponent.
     let rest = length - FREE;
     let bits = u32::BITS - rest.leading_zeros();
     let code = if bits < 4 { rest } else { ((rest >> (bits - 4)) & 7) | ((bits - 3) << 3) };
     (FREE + code) as u8
 }
 
-/// Returns the smallest number of terms that has this norm byte (`SmallFloat.byte4ToInt`).
+/// Returns the smallest number of terms with this norm byte (`SmallFloat.byte4ToInt`).
 pub fn decode_length(norm: u8) -> u32 {
     let norm = u32::from(norm);
     if norm < FREE {
@@ -65,7 +64,7 @@ pub(super) struct Collection {
 }
 
 impl Bm25 {
-    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` for each norm byte.
+    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` by norm byte.
     pub(super) fn inverse_norms(self, collection: Collection) -> [f32; 256] {
         let average = (collection.tokens as f64 / collection.documents.max(1) as f64) as f32;
         std::array::from_fn(|norm| {
@@ -75,14 +74,12 @@ impl Bm25 {
     }
 }
 
-/// Returns the weight of a term that occurs `count` times in the query.
 pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32) -> f32 {
     let (documents, frequency) = (collection.documents as f64, document_frequency as f64);
     let idf = (1.0 + (documents - frequency + 0.5) / (frequency + 0.5)).ln() as f32;
     count as f32 * idf
 }
 
-/// Returns how much a term adds to the score of a document in which it occurs `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)
@@ -108,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_score_by_hand() {
-        // Ten documents of 10 terms; a term occurs twice in one of them and once in the query.
+        // Ten documents of 10 terms; one contains the term, twice.
         let collection = Collection { documents: 10, tokens: 100 };
         let inverse = Bm25::default().inverse_norms(collection)[usize::from(encode_length(10))];
         let score = term_score(weight(collection, 1, 1), 2, inverse);

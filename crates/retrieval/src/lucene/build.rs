@@ -1,4 +1,4 @@
-//! Builds a search index, adding one text at a time.
+//! Builds search indexes.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -14,14 +14,12 @@ use super::manifest::{FORMAT, Manifest, POSTINGS};
 use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// Number of texts analyzed in one batch, on all threads.
 const BATCH: usize = 256;
 
 /// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Maximum size of postings in memory, in bytes; beyond that, they are written to a temporary
-    /// file in the index folder.
+    /// Maximum bytes of postings in memory; then they go to a temporary file.
     pub memory: usize,
 }
 
@@ -31,15 +29,11 @@ impl Default for BuildOptions {
     }
 }
 
-/// Collects texts into an index.
-///
-/// Uses about `memory` bytes (from the options) plus 20 bytes per text; an index in a folder is
-/// merged from temporary files.
+/// Collects texts into an index, using about `memory` bytes plus 20 per text.
 pub struct IndexBuilder {
     analyzer: Analyzer,
     inverter: Inverter,
     folder: Option<PathBuf>,
-    /// Ids and texts that have not been analyzed yet.
     batch: Vec<(String, String)>,
     texts: u32,
     documents: u64,
@@ -58,7 +52,7 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Returns an in-memory builder, suitable for a few thousand texts.
+    /// Creates an in-memory builder, for a few thousand texts.
     ///
     /// # Errors
     /// Fails like [`Analyzer::new`].
@@ -66,7 +60,7 @@ impl IndexBuilder {
         Self::new(None, BuildOptions::default())
     }
 
-    /// Returns a builder that writes to a new or empty folder, and creates it if necessary.
+    /// Creates a builder for a new or empty folder.
     ///
     /// # Errors
     /// Returns [`SearchError::Occupied`] if the folder is not empty, and [`SearchError::Io`] if it
@@ -93,11 +87,11 @@ impl IndexBuilder {
         })
     }
 
-    /// Adds the next text with its name.
+    /// Adds the next text.
     ///
     /// # Errors
-    /// Returns [`SearchError::TooMany`] after 2^32 - 1 texts, and [`SearchError::Io`] if postings
-    /// cannot be written to the folder.
+    /// Returns [`SearchError::TooMany`] after 2^32 - 1 texts, and [`SearchError::Io`] if writing
+    /// fails.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -105,8 +99,7 @@ impl IndexBuilder {
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the next text, which is already converted to terms. Do not mix with calls of
-    /// [`IndexBuilder::add`].
+    /// Adds an analyzed text; not to be mixed with [`IndexBuilder::add`].
     pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -135,12 +128,11 @@ impl IndexBuilder {
         self.inverter.runs()
     }
 
-    /// Writes all remaining data and opens the index.
+    /// Writes the rest and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if a file cannot be written, or if all terms, all names, or the
-    /// postings of one term take 4 GiB or more. For an index in a folder, also returns the errors
-    /// of [`SearchIndex::open`].
+    /// Returns [`SearchError::Io`] if writing fails, or if all terms, all names, or a term's
+    /// postings take 4 GiB or more. In a folder, also fails like [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
         let manifest = Manifest {
@@ -170,7 +162,7 @@ impl IndexBuilder {
     }
 }
 
-/// Hashes lengths before texts, so that different collections have different hashes.
+/// Hashes lengths, too, so that different collections differ.
 pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());

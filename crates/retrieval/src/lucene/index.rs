@@ -11,22 +11,21 @@ use super::manifest::{Manifest, POSTINGS};
 use super::postings::{List, Postings};
 use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
 
-/// A text returned by a search.
+/// A search result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// Index of the text in the collection.
+    /// Index in the collection.
     pub position: u32,
-    /// Name of the text.
+    /// Text name.
     pub name: String,
     /// Score; higher is better.
     pub score: f32,
 }
 
-/// A read-only index that can be shared between threads.
+/// A read-only index, shared between threads.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// For each term searched so far, keyed by the start of its postings: the largest
-    /// `tf / (k1 (..))` in any document.
+    /// Largest `tf / (k1 (..))` of each term searched so far, by the start of its postings.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
     collection: Collection,
@@ -47,8 +46,7 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// A candidate result. Documents are ordered so that the worst is the greatest, because a heap pops
-/// the greatest first.
+/// Ordered so that a heap pops the worst first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -74,10 +72,10 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Number of postings above which a query is pruned. Below it, reading all postings is faster.
+/// Postings above which pruning is faster.
 const MANY_POSTINGS: u64 = 20_000;
 
-/// Score of a document that contains none of the terms.
+/// Score of a document without any query term.
 const UNTOUCHED: f64 = -1.0;
 
 impl SearchIndex {
@@ -127,9 +125,9 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] if
-    /// the format version differs, [`SearchError::Damaged`] if files are missing or truncated, and
-    /// [`SearchError::Io`] if the folder does not exist or cannot be read.
+    /// Returns [`SearchError::Unfinished`] after an interrupted build, [`SearchError::Stale`] for
+    /// another format version, [`SearchError::Damaged`] for missing or truncated files, and
+    /// [`SearchError::Io`] if the folder cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
         let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
@@ -143,12 +141,11 @@ impl SearchIndex {
         Ok(opened)
     }
 
-    /// Opens a folder and checks that it was built from the same (name, text) pairs in the same
-    /// order.
+    /// Opens a folder built from the same (name, text) pairs in the same order.
     ///
     /// # Errors
     ///
-    /// Returns [`SearchError::Stale`] if the texts differ. Also fails like [`SearchIndex::open`].
+    /// Fails like [`SearchIndex::open`]. Returns [`SearchError::Stale`] if the texts differ.
     pub fn open_for<'a>(
         folder: &Path,
         texts: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -197,8 +194,7 @@ impl SearchIndex {
         self.texts == 0
     }
 
-    /// Returns the SHA-256 of the texts as a hexadecimal string, which is the same for equal
-    /// collections.
+    /// Returns the texts' SHA-256 in hexadecimal, equal for equal collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -208,16 +204,15 @@ impl SearchIndex {
         &self.analyzer
     }
 
-    /// Returns the best `limit` texts for a query, best first. Only texts that contain a query term
-    /// are returned.
+    /// Returns the best `limit` texts that contain a query term, best first.
     ///
     /// # Errors
-    /// Returns [`SearchError::Damaged`] if a query term's postings are invalid.
+    /// Returns [`SearchError::Damaged`] if a term's postings are invalid.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Like [`Self::search`], but prunes queries whose terms have more than `many` postings.
+    /// Prunes queries with more than `many` postings.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -256,9 +251,8 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over the documents with a term, which
-    /// bounds what the term can add to a score. The bound is computed once from all postings of the
-    /// term, then cached.
+    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over a term's documents, a bound
+    /// computed once from all postings.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {
@@ -273,7 +267,6 @@ impl SearchIndex {
         Ok(reach)
     }
 
-    /// Finds the best `limit` documents by reading all postings; returns them best first.
     fn best(&self, terms: &[(f32, List)], limit: usize) -> Result<Vec<Candidate>, SearchError> {
         let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         scores.resize(self.postings.documents(), UNTOUCHED);

@@ -1,8 +1,7 @@
-//! Collects each term's postings from a stream of documents.
+//! Collects each term's postings.
 //!
-//! Postings are collected in memory, in one list per term. When they reach the memory limit, all
-//! lists are written to a temporary file (a run), ordered by term. All runs are merged at the end.
-//! Later runs contain later documents, so the lists of a term are simply concatenated.
+//! At the memory limit, all lists are written to a temporary file (a run), ordered by term. Later
+//! runs contain later documents, so merging concatenates a term's lists.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,11 +11,10 @@ use std::path::{Path, PathBuf};
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
-/// Approximate memory per term in bytes, not counting its text and postings.
+/// Approximate bytes per term, without text and postings.
 const TERM: usize = 96;
 
-/// A term's postings in memory: `2 d + 1`, or `2 d` and the frequency, where `d` is the distance
-/// from the previous document.
+/// Postings as `2 d + 1`, or `2 d` and the count, with `d` the distance from the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,
@@ -29,13 +27,12 @@ enum Run {
     File(BufReader<File>),
 }
 
-/// Collects documents and writes the file described in [`super::postings`].
 pub(super) struct Inverter {
     terms: HashMap<Box<str>, u32>,
     lists: Vec<Growing>,
     used: usize,
     memory: usize,
-    /// Folder for the runs; if `None`, everything stays in memory.
+    /// Folder for runs; `None` for memory only.
     folder: Option<PathBuf>,
     runs: Vec<File>,
     norms: Vec<u8>,
@@ -65,7 +62,7 @@ impl Inverter {
         self.runs.len()
     }
 
-    /// Adds the next document, given its id, norm and terms; terms may be in any order and repeat.
+    /// Adds a document; terms may be in any order and repeat.
     pub(super) fn add<'a>(
         &mut self,
         name: &str,
@@ -177,7 +174,6 @@ impl Inverter {
         out.write_all(TAIL)
     }
 
-    /// Returns each document's rank by id, and the sorted ids with the end of each.
     fn names(&self) -> io::Result<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let name = |document: u32| {
             let document = document as usize;

@@ -1,4 +1,4 @@
-//! The manifest file, which exists only if the index is complete.
+//! Manifest of a complete index.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchError;
 
-/// Name of the manifest. It is written last and then renamed, so if it exists, the index is
-/// complete.
+/// The manifest's name. It is written last and renamed, so its index is complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Format version; increase it when the meaning of terms, norms or files changes.
+/// Increase when the meaning of terms, norms or files changes.
 pub(super) const FORMAT: u32 = 2;
 
 pub(super) const POSTINGS: &str = "postings.idx";
@@ -21,12 +20,12 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Number of texts. Its key in the file is kept for historical reasons.
+    /// Number of texts; the file's key is historical.
     #[serde(rename = "products")]
     pub(super) texts: u32,
     pub(super) documents: u64,
     pub(super) tokens: u64,
-    /// SHA-256 over all texts in order, each as the length and bytes of its name and text.
+    /// SHA-256 over all texts: length and bytes of name and text.
     pub(super) fingerprint: String,
     pub(super) files: BTreeMap<String, u64>,
 }
@@ -77,7 +76,6 @@ impl Manifest {
     }
 }
 
-/// Returns the names and sizes of a folder's files, except for the manifest.
 fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
     let failed = |source| SearchError::Io { path: folder.to_owned(), source };
     let mut sizes = BTreeMap::new();

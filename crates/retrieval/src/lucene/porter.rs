@@ -1,15 +1,15 @@
-//! Porter's stemmer, with the same results as Lucene's `PorterStemFilter`.
+//! Porter's stemmer, with the results of Lucene's `PorterStemFilter`.
 //!
-//! M. F. Source: Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes
-//! from the author's C program that Lucene adopted. Words of one or two units are left unchanged,
-//! `bli` becomes `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Snowball's
-//! English stemmer (Porter2) gives different stems for about one word in twenty.
+//! Source: M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980).
 //!
-//! Like the Java version, it works on UTF-16 code units: every unit is a consonant, except
-//! `a e i o u` and any `y` that follows a consonant.
+//! Differs from the paper, like Lucene: words of one or two units are unchanged, `bli` becomes
+//! `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Porter2 differs for one
+//! word in twenty.
+//!
+//! As in Java, it works on UTF-16 code units; all but `a e i o u` and `y` after a consonant are
+//! consonants.
 
-/// Suffixes for the third and fourth steps, with their replacements, applied if the stem's measure
-/// is above 0.
+/// Replacements of the third and fourth steps, for a stem measure above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -42,8 +42,7 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes that are removed if the stem's measure is above 1. `ement` and `ment` come before
-/// `ent`, because they end in it.
+/// Suffixes removed for a measure above 1; `ement` and `ment` come before `ent`, in which they end.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",
@@ -86,8 +85,7 @@ impl Stemmer {
         }
     }
 
-    /// Returns the measure of the first `length` units, which is how often a consonant follows a
-    /// vowel.
+    /// Returns how often a consonant follows a vowel in the first `length` units.
     fn measure(&self, length: usize) -> usize {
         (1..length).filter(|&index| self.consonant(index) && !self.consonant(index - 1)).count()
     }
@@ -100,8 +98,8 @@ impl Stemmer {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }
 
-    /// Returns true if the first `length` units end in consonant, vowel, consonant, and the last
-    /// one is not `w`, `x` or `y`. In a short word, these endings are followed by an `e`.
+    /// Returns true if the first `length` units end in consonant, vowel, and a consonant other than
+    /// `w`, `x` or `y`.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)
@@ -110,7 +108,6 @@ impl Stemmer {
             && ![b'w', b'x', b'y'].map(u16::from).contains(&self.units[length - 1])
     }
 
-    /// Returns the length of the word without the suffix, or `None` if it does not end in it.
     fn before(&self, suffix: &str) -> Option<usize> {
         let start = self.units.len().checked_sub(suffix.len())?;
         self.units[start..].iter().copied().eq(suffix.bytes().map(u16::from)).then_some(start)
@@ -170,7 +167,7 @@ impl Stemmer {
         }
     }
 
-    /// Applies the first suffix in the list that matches, even if its condition fails.
+    /// Applies the first matching suffix, even if its condition fails.
     fn replace_first(&mut self, suffixes: &[(&str, &str)]) {
         let found = suffixes.iter().find_map(|&(suffix, end)| Some((self.before(suffix)?, end)));
         if let Some((start, end)) = found
@@ -268,7 +265,6 @@ mod tests {
         assert_eq!(stem("as"), "as");
         assert_eq!(stem("possibly"), "possibl");
         assert_eq!(stem("archaeology"), "archaeolog");
-        // Porter2 has other stems or exceptions for "hate", "gener" and "skis".
         assert_eq!(stem("skies"), "ski");
         assert_eq!(stem("dying"), "dy");
         assert_eq!(stem("news"), "new");

@@ -1,4 +1,4 @@
-//! File format of an index: for each term its documents, and for each document its norm and id.
+//! File format of an index.
 //!
 //! ```text
 //! magic (8)
@@ -12,12 +12,10 @@
 //! starts of the six parts after the postings, numbers of terms, documents and identifiers (9 u64), magic (8)
 //! ```
 //!
-//! A term's postings are stored in blocks of 128 documents. If there are several blocks, a table
-//! with 8 bytes per block precedes them: the last document (u32) and the end of the block's bytes
-//! (u32). A posting stores the distance `d` from the previous document as a variable-length integer
-//! (as in Lucene 3). The integer is `2 d + 1` if the term occurs once in the document; otherwise it
-//! is `2 d`, followed by the number of occurrences. All numbers are little-endian. The file is read
-//! in place, either in memory or memory-mapped, and every number is checked before use.
+//! A term's postings are blocks of 128 documents; if there are several, a table of each block's
+//! last document and end (both u32) comes first. A posting is a variable-length integer: `2 d + 1`
+//! if the term occurs once, otherwise `2 d` and its count; `d` is the distance from the previous
+//! document. All numbers are little-endian and checked before use.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,9 +27,9 @@ pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
 pub(super) const BLOCK: usize = 128;
 pub(super) const ENTRY: usize = 16;
-/// How many numbers are stored between the parts and the closing magic bytes.
+/// Numbers between the parts and the closing magic.
 pub(super) const FOOTER: usize = 9;
-/// Marks the end of an iteration, after the last document.
+/// Comes after the last document.
 pub(super) const END: u32 = u32::MAX;
 
 pub(super) struct Postings {
@@ -49,9 +47,9 @@ pub(super) struct Postings {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    /// Number of documents that contain the term.
+    /// Documents with the term.
     pub(super) documents: u32,
-    /// Start of the term's postings, which identifies the term.
+    /// Start of the postings, which identifies the term.
     pub(super) start: usize,
     end: usize,
 }
@@ -121,7 +119,6 @@ impl Postings {
         &self.bytes[self.norms..self.ranks]
     }
 
-    /// Returns the rank of a document's id among all ids.
     pub(super) fn rank(&self, document: u32) -> u32 {
         short(&self.bytes, self.ranks + document as usize * 4)
     }
@@ -181,7 +178,6 @@ impl Postings {
         Ok(cursor)
     }
 
-    /// Calls `visit` with each document in a list and the term's count in that document.
     pub(super) fn each(&self, list: List, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
         let mut cursor = self.cursor(list)?;
         while cursor.length > 0 {
@@ -200,14 +196,14 @@ impl Postings {
     }
 }
 
-/// Iterates over the documents that contain a term, in ascending order.
+/// Iterates over a term's documents, ascending.
 pub(super) struct Cursor<'a> {
     postings: &'a Postings,
     table: &'a [u8],
     bytes: &'a [u8],
     count: usize,
     blocks: usize,
-    /// Index of the block after the decoded one.
+    /// Block after the decoded one.
     next: usize,
     documents: [u32; BLOCK],
     frequencies: [u32; BLOCK],
@@ -233,7 +229,7 @@ impl Cursor<'_> {
         if self.index < self.length { Ok(()) } else { self.load(self.next) }
     }
 
-    /// Advances to the first document at or after `target`.
+    /// Advances to the first document from `target` on.
     pub(super) fn seek(&mut self, target: u32) -> Result<(), SearchError> {
         if self.length == 0 || self.document() >= target {
             return Ok(());
@@ -251,7 +247,6 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Returns the last document in a block, from the table.
     fn last(&self, block: usize) -> u32 {
         short(self.table, block * 8)
     }
@@ -264,7 +259,6 @@ impl Cursor<'_> {
         block.checked_sub(1).map_or(0, end)..end(block)
     }
 
-    /// Decodes a block; after the last block, the iteration ends.
     fn load(&mut self, block: usize) -> Result<(), SearchError> {
         (self.index, self.length, self.next) = (0, 0, block + 1);
         if block >= self.blocks {
@@ -288,7 +282,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads a variable-length integer from the start of `bytes`, lowest seven bits first.
+/// Reads a variable-length integer, lowest seven bits first.
 #[inline]
 pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -319,7 +313,6 @@ pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Appends a posting, given the distance from the previous document and the term's count.
 pub(super) fn write_posting(bytes: &mut Vec<u8>, distance: u32, frequency: u32) {
     write_varint(bytes, u64::from(distance) << 1 | u64::from(frequency == 1));
     if frequency != 1 {

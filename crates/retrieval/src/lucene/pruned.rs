@@ -1,10 +1,9 @@
-//! Finds the best documents without reading all postings: MaxScore (Turtle and Flood 1995).
+//! Pruned search: MaxScore (Turtle and Flood 1995).
 //!
-//! Terms are sorted by an upper bound on what they can add to a score. Once `limit` documents have
-//! been found, a document that contains only terms whose bounds add up to less than the worst of
-//! these scores cannot qualify. Only the postings of the remaining terms are read in full. For each
-//! of their documents, the other terms are looked up as long as the document can still qualify.
-//! Scores, order and ties are the same as with a full search.
+//! Terms are sorted by an upper bound of their part of a score. Terms whose bounds add up to less
+//! than the worst of the `limit` best scores cannot alone put a document among the best. Only the
+//! postings of the remaining terms are read in full; for their documents, the other terms are
+//! looked up while the document can still qualify. Results equal those of a full search.
 
 use std::collections::BinaryHeap;
 
@@ -14,16 +13,15 @@ use super::index::{Candidate, SearchIndex};
 use super::postings::{Cursor, END, List};
 
 struct Walk<'a> {
-    /// Index of the term in the query. Scores are added in this order, regardless of the order of
-    /// the lists.
+    /// The term's index in the query, in whose order scores are added.
     index: usize,
     weight: f32,
     bound: f64,
     cursor: Cursor<'a>,
 }
 
-/// Returns true if a score of at most `most` cannot be among the best. The factor leaves much more
-/// room than rounding differences from the summation order need.
+/// Returns true if a score of at most `most` cannot be among the best; the factor allows for
+/// rounding.
 fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }
@@ -34,7 +32,7 @@ impl SearchIndex {
         terms: &[(f32, List)],
         limit: usize,
     ) -> Result<Vec<Candidate>, SearchError> {
-        // A caller's limit may be any number, and determines the allocation.
+        // The limit, which may be any number, determines the allocation.
         let limit = limit.min(self.postings.documents());
         let norms = self.postings.norms();
         let mut lists = Vec::with_capacity(terms.len());
@@ -43,7 +41,7 @@ impl SearchIndex {
             lists.push(Walk { index, weight, bound, cursor: self.postings.cursor(list)? });
         }
         lists.sort_by(|left, right| left.bound.total_cmp(&right.bound));
-        // Maximum sum of the bounds up to each list.
+        // Sum of the bounds up to each list.
         let most: Vec<f64> = lists
             .iter()
             .scan(0.0, |sum, list| {
@@ -54,7 +52,7 @@ impl SearchIndex {
         let mut gains = vec![0.0; lists.len()];
         let mut heap: BinaryHeap<Candidate> = BinaryHeap::with_capacity(limit + 1);
         let mut worst = None;
-        // Lists from here on are walked.
+        // Lists from here on are read in full.
         let mut first = 0;
         loop {
             let document = lists[first..].iter().map(|list| list.cursor.document()).min().unwrap_or(END);

@@ -50,7 +50,7 @@ fn temporary_files_make_no_difference() {
         (0..=number % 5).map(|index| words[(number * 7 + index * 3) % 7]).collect::<Vec<_>>().join(" ")
             + &rare
     };
-    // Names descend while positions ascend, pairs share a name, and some texts have no terms.
+    // Names descend, pairs share a name, and some texts have no terms.
     let texts: Vec<(String, String)> = (0..2000)
         .map(|n| (format!("A{:04}", 9999 - n / 2 * 2), if n % 11 == 0 { String::new() } else { text(n) }))
         .collect();
@@ -146,7 +146,7 @@ fn a_broken_index_is_refused_with_its_reason() {
     let bytes = std::fs::read(&terms).unwrap();
     std::fs::write(&terms, &bytes[..bytes.len() - 1]).unwrap();
     assert!(matches!(refused(), SearchError::Damaged { path, .. } if path == terms));
-    // Whatever byte is wrong, the result is an error or another answer, never a panic.
+    // Any wrong byte gives an error or another answer, never a panic.
     for offset in 0..bytes.len() {
         let mut wrong = bytes.clone();
         wrong[offset] ^= 0xff;
@@ -166,7 +166,7 @@ fn a_broken_index_is_refused_with_its_reason() {
     assert!(matches!(nowhere, SearchError::Io { .. }), "{nowhere}");
 }
 
-/// Returns the score of every document by the formula, in double precision.
+/// Scores every document by the formula, in double precision.
 fn by_definition(texts: &[String], query: &str) -> Vec<f64> {
     let analyzer = Analyzer::new().unwrap();
     let documents: Vec<Vec<String>> = texts.iter().map(|text| analyzer.terms(text)).collect();
@@ -202,7 +202,6 @@ proptest! {
         query in "[a-f]{1,2}( [a-f]{1,2}){0,7}",
         limit in 1..30usize,
     ) {
-        // Positions and ids run in opposite directions, and equal texts tie.
         let pairs = texts.iter().enumerate().map(|(n, text)| (format!("P{:03}", 999 - n), text));
         let index = SearchIndex::build_in_memory(pairs).unwrap();
         let whole = index.search_pruning(&query, limit, u64::MAX).unwrap();

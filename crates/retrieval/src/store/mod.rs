@@ -1,4 +1,4 @@
-//! Passages by index, in memory or in memory-mapped files.
+//! Passages by index, in memory or memory-mapped.
 //!
 //! ```text
 //! passages.bin   for every passage: length of its identifier (variable-length integer), identifier, contents
@@ -22,7 +22,7 @@ use crate::{Passage, RetrievalError};
 
 pub use writer::StoreWriter;
 
-/// Name of the manifest.
+/// Manifest name.
 pub const MANIFEST: &str = "turnwise-passages.json";
 const FORMAT: u32 = 1;
 const TEXTS: &str = "passages.bin";
@@ -32,11 +32,11 @@ const ENDS: &str = "passages.idx";
 #[serde(deny_unknown_fields)]
 struct Description {
     passages: u32,
-    /// SHA-256 over all passages in order, each as the length and bytes of its id and contents.
+    /// SHA-256 over all passages: length and bytes of id and contents.
     fingerprint: String,
 }
 
-/// Read-only passages that can be shared between threads.
+/// Read-only passages, shared between threads.
 pub struct PassageStore {
     place: Place,
     fingerprint: String,
@@ -54,18 +54,18 @@ impl std::fmt::Debug for PassageStore {
 }
 
 impl PassageStore {
-    /// Returns a store of passages in memory.
+    /// Stores passages in memory.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Self {
         let passages: Vec<Arc<Passage>> = passages.into_iter().map(Arc::new).collect();
         let fingerprint = writer::fingerprint(passages.iter().map(AsRef::as_ref));
         Self { place: Place::Memory(passages), fingerprint }
     }
 
-    /// Opens the files written by a [`StoreWriter`].
+    /// Opens the files of a [`StoreWriter`].
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, truncated or in an unknown format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or of an unknown format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let Description { passages, fingerprint } =
             Manifest::read(folder, MANIFEST, FORMAT, "passages")?.description;
@@ -92,23 +92,22 @@ impl PassageStore {
         }
     }
 
-    /// Returns true if there are no passages.
+    /// Returns true if empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the SHA-256 of the passages as a hexadecimal string, which is the same for equal
-    /// collections.
+    /// Returns the passages' SHA-256 in hexadecimal, equal for equal collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// Returns the passage at an index, counted from 0.
+    /// Returns a passage by index, from 0.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] if the index is out of range, and [`RetrievalError::File`]
-    /// if the file is damaged.
+    /// Returns [`RetrievalError::Index`] out of range, and [`RetrievalError::File`] for a damaged
+    /// file.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {
@@ -124,10 +123,10 @@ impl PassageStore {
         }
     }
 
-    /// Iterates over all passages, in order.
+    /// Iterates over the passages in order.
     ///
     /// # Errors
-    /// Each item can fail like [`PassageStore::get`].
+    /// Items fail like [`PassageStore::get`].
     pub fn iter(&self) -> impl Iterator<Item = Result<Arc<Passage>, RetrievalError>> + '_ {
         (0..self.len() as u32).map(|position| self.get(position))
     }

@@ -49,7 +49,7 @@ fn broken_files_are_errors_that_name_them() {
     let whole = std::fs::read(path.join(TEXTS)).unwrap();
     std::fs::write(path.join(TEXTS), &whole[1..]).unwrap();
     assert!(refused().contains(TEXTS) && refused().contains("damaged"), "{}", refused());
-    // Damaged files of the right length give an error or another text, never a panic.
+    // Damaged files give an error or another text, never a panic.
     let ends = std::fs::read(path.join(ENDS)).unwrap();
     for (name, bytes) in [(TEXTS, &whole), (ENDS, &ends)] {
         std::fs::write(path.join(TEXTS), &whole).unwrap();

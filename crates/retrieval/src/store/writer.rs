@@ -14,7 +14,7 @@ use crate::{Passage, RetrievalError};
 
 const BUFFER: usize = 1 << 20;
 
-/// Writes passages to a folder that can be opened once it is finished.
+/// Writes a folder of passages, usable once finished.
 #[derive(Debug)]
 pub struct StoreWriter {
     folder: PathBuf,
@@ -27,12 +27,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Creates a writer for a folder, and creates the folder if necessary.
+    /// Creates a writer and, if necessary, its folder.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder already contains passages, or is not
-    /// writable.
+    /// Returns [`RetrievalError::File`] if the folder has passages or is not writable.
     pub fn create(folder: &Path) -> Result<Self, RetrievalError> {
         fs::create_dir_all(folder).map_err(|error| RetrievalError::file(folder, &error))?;
         let create = |name: &str| -> Result<_, RetrievalError> {
@@ -55,8 +54,8 @@ impl StoreWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the passage cannot be written, and
-    /// [`RetrievalError::Index`] after 2^32 - 1 passages.
+    /// Returns [`RetrievalError::File`] if writing fails, and [`RetrievalError::Index`] after 2^32 -
+    /// 1 passages.
     pub fn add(&mut self, id: &str, contents: &str) -> Result<(), RetrievalError> {
         self.passages = self.passages.checked_add(1).ok_or_else(|| RetrievalError::Index {
             reason: format!("a collection holds at most {} passages", u32::MAX),
@@ -74,11 +73,11 @@ impl StoreWriter {
         write().map_err(|error| RetrievalError::file(&self.folder, &error))
     }
 
-    /// Writes all remaining data and the manifest. Returns the number of passages.
+    /// Writes the rest and the manifest; returns the number of passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the files cannot be written.
+    /// Returns [`RetrievalError::File`] if writing fails.
     pub fn finish(mut self) -> Result<u32, RetrievalError> {
         for file in [&mut self.texts, &mut self.ends] {
             file.flush()

@@ -1,4 +1,4 @@
-//! Code shared by responses to chat and text requests.
+//! Code shared by chat and text responses.
 
 use super::sequence::Piece;
 use crate::openai::{ApiError, SamplingFields, Usage};
@@ -24,16 +24,14 @@ pub(super) trait Answer: Send {
 }
 
 pub(super) struct Progress<W, C> {
-    /// `None` once the request is answered.
+    /// `None` once answered.
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// Whether each choice has already sent some text.
     begun: Vec<bool>,
-    /// Number of choices that are still being sampled.
+    /// Choices still being sampled.
     left: usize,
     completion_tokens: usize,
-    /// Number of cached tokens for each prompt, once known.
     cached: Vec<Option<usize>>,
 }
 
@@ -51,7 +49,6 @@ impl<W, C> Progress<W, C> {
         }
     }
 
-    /// Counts a piece, and returns true if it is the first one of its choice.
     pub(super) fn count(&mut self, index: usize, piece: &Piece) -> bool {
         self.completion_tokens += piece.count;
         if piece.count > 0 && index.is_multiple_of(self.sampling.n) {

@@ -1,4 +1,4 @@
-//! Several engines that share one model's weights, each on its own thread.
+//! Engines that share a model's weights, each on its own thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,20 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of cached prefix tokens that outweighs one extra sequence in a lane: recomputing this
-/// many costs about as much as decoding one sequence.
+/// Cached prefix tokens that outweigh another sequence in a lane: recomputing them costs about as
+/// much as decoding a sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Maximum number of waiting and running sequences.
     most: usize,
 }
 
 struct Lane {
-    /// Channel to the thread; `None` once the lane should end.
+    /// `None` once the lane should end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Recent prompts whose keys and values may still be cached.
+    /// Recent prompts that may still be cached.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,
@@ -50,10 +49,7 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Rejects a request whose sequences would exceed the limit of the queue.
-    ///
-    /// # Errors
-    /// Returns an error with status 429.
+    /// Rejects requests beyond the queue's limit.
     pub(super) fn check_room(&self, count: usize) -> Result<(), ApiError> {
         let load = self.load();
         if load.saturating_add(count) <= self.most {
@@ -66,10 +62,7 @@ impl Lanes {
         Err(ApiError::new(429, message))
     }
 
-    /// Queues the sequences of a request.
-    ///
-    /// # Errors
-    /// Fails if an engine's thread has panicked.
+    /// Queues a request's sequences.
     pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<(), ApiError> {
         for job in jobs {
             let cost = |lane: &Lane| {
@@ -103,7 +96,6 @@ impl Lane {
         Ok(Self { jobs: Some(jobs), load, recent, slots: sizes.max_num_seqs, thread: Some(thread) })
     }
 
-    /// Returns the length of the longest prefix that a prompt shares with any recent one.
     fn cached(&self, prompt: &[u32]) -> usize {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = |other: &Vec<u32>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
@@ -123,7 +115,6 @@ impl Lane {
         if sent {
             return Ok(());
         }
-        // The thread has panicked and printed the reason.
         self.load.fetch_sub(1, Ordering::Relaxed);
         Err(ApiError::internal("the engine has stopped; start the server again"))
     }
@@ -136,7 +127,6 @@ impl Drop for Lanes {
         }
         for lane in &mut self.lanes {
             if let Some(thread) = lane.thread.take() {
-                // The panic message was already printed.
                 let _ = thread.join();
             }
         }

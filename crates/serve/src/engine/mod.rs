@@ -1,22 +1,8 @@
 //! Serves requests with the native sampling engine: models by name, continuous batching, streaming.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `answer.rs` | code shared by responses to chat and text requests |
-//! | `chat.rs`, `text.rs` | responses to chat and text requests |
-//! | `lanes.rs` | several engines that share a model's weights, each on its own thread |
-//! | `models.rs` | the served models, each loaded at its first request |
-//! | `pictures.rs` | pictures in prompts |
-//! | `sequence.rs` | converts sampled tokens to pieces of a response |
-//! | `visible.rs` | the text shown to a client, without stop strings and tool calls |
-//! | `worker.rs` | the thread that runs an engine |
-//!
-//! An engine batches requests from all clients together. On the CPU, a response is bit-identical
-//! regardless of which other requests are running. The same request with the same seed gets the
-//! same response.
-//!
-//! A conversation's keys and values stay cached until their slot is needed, so its next turn only
-//! computes the new tokens.
+//! On the CPU, a request with a seed gets a bit-identical response whatever else is running. A
+//! conversation's keys and values stay cached until their slot is needed, so the next turn only
+//! computes new tokens.
 
 mod answer;
 mod chat;
@@ -50,52 +36,49 @@ use crate::openai::{
 };
 use crate::{Call, ChatReply, Completions, TextReply};
 
-/// Default of `max_tokens` for text completions, as in OpenAI's API.
+/// Default `max_tokens` of text completions, as in OpenAI's API.
 const TEXT_TOKENS: usize = 16;
 
-/// Error when a model cannot be opened.
+/// Error from opening a model.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The model cannot be read.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The model does not support sampling.
+    /// The model cannot be sampled from.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model's chat template cannot be used.
+    /// The chat template is unusable.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// No model was given, or two models have the same name.
+    /// No model is given, or a name is repeated.
     #[error("{0}")]
     Names(String),
-    /// A thread cannot be started.
+    /// A thread failed to start.
     #[error("cannot start the thread of an engine: {0}")]
     Thread(#[source] std::io::Error),
 }
 
-/// Settings of a server that uses the native engine.
+/// Settings of a server with the native engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Maximum number of sequences of a model in one batch, over all lanes; further sequences wait.
+    /// Maximum sequences of a model in one batch, over all lanes.
     pub max_num_seqs: usize,
-    /// Maximum number of waiting and running sequences of a model; further requests are rejected
-    /// with status 429.
+    /// Maximum waiting and running sequences of a model; further requests get status 429.
     pub max_queued: usize,
-    /// Maximum number of tokens in prompt and response together; `None` for the model's limit, but
-    /// at most 8192.
+    /// Maximum tokens of prompt and response; `None` for the model's limit, at most 8192.
     pub max_model_len: Option<usize>,
-    /// Number of threads per model, each running an engine.
+    /// Engine threads per model.
     pub lanes: usize,
-    /// Maximum number of models in memory; if another is needed, the least recently used is
-    /// unloaded.
+    /// Maximum models in memory; the least recently used is unloaded.
     pub max_loaded: usize,
-    /// Device that all models run on.
+    /// Device of all models.
     pub device: Device,
-    /// Precision of matrix multiplication on the CPU.
+    /// CPU precision of matrix multiplication.
     pub compute: Compute,
-    /// Format of tool calls; `None` to follow the chat template.
+    /// Tool-call format; `None` follows the chat template.
     pub calls: Option<CallFormat>,
-    /// API key that clients must send.
+    /// API key required from clients.
     pub key: Option<String>,
 }
 
@@ -115,7 +98,7 @@ impl Default for EngineSettings {
     }
 }
 
-/// Serves requests with the native engine.
+/// The native engine's server.
 pub struct EngineServer {
     models: Models,
     key: Option<String>,
@@ -124,12 +107,10 @@ pub struct EngineServer {
 }
 
 impl EngineServer {
-    /// Opens the models and loads the first one. The others are loaded when a request first names
-    /// them.
+    /// Opens the models and loads the first; others load when first requested.
     ///
     /// # Errors
-    /// Fails if no model is given, two models have the same name, or the first one cannot be
-    /// loaded.
+    /// Fails without a model, with repeated names, or if the first model cannot be loaded.
     pub fn open(models: Vec<ServedModel>, mut settings: EngineSettings) -> Result<Self, OpenError> {
         if models.is_empty() {
             return Err(OpenError::Names("no model to serve: give at least one".to_owned()));
@@ -225,7 +206,6 @@ struct Prepared {
     model: Arc<Loaded>,
     prompts: Vec<Vec<u32>>,
     sampling: SamplingFields,
-    /// Maximum number of tokens per response.
     most: usize,
     end_tokens: Arc<[u32]>,
     calls: Option<CallReader>,
@@ -238,7 +218,7 @@ impl Prepared {
         let base = sampling.seed.map_or_else(random, |seed| seed as u64);
         let params = SamplingParams {
             temperature: sampling.temperature.unwrap_or(1.0),
-            // `top_p` 0 would leave no token; it means the most probable one.
+            // With `top_p` 0, only the most probable token remains.
             top_p: sampling.top_p.unwrap_or(1.0).max(f32::MIN_POSITIVE),
             top_k: sampling.top_k,
             max_tokens: self.most,
@@ -280,7 +260,6 @@ impl Prepared {
     }
 }
 
-/// Rejects a tool choice that cannot be enforced.
 fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     match choice {
         ToolChoice::Auto | ToolChoice::None => Ok(()),
@@ -291,8 +270,7 @@ fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the format in which the response may call tools, or `None` if it must not call any.
-/// `text` is the prompt of the request.
+/// Returns the format in which the response may call tools, if any; `text` is the prompt.
 fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);
@@ -305,8 +283,8 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the maximum number of tokens in a response: the requested number, otherwise `default`,
-/// otherwise the remaining context.
+/// Returns the maximum response tokens: the requested number, else `default`, else the remaining
+/// context.
 fn most_tokens(
     model: &Loaded,
     param: &str,
@@ -330,12 +308,12 @@ fn most_tokens(
     Ok(asked.or(default).unwrap_or(room).min(room))
 }
 
-/// Returns a number that is different for each call, even across restarts.
+/// Returns a number that differs for each call, even across restarts.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Compares API keys in constant time.
+/// Compares in constant time.
 fn same_key(given: &str, wanted: &str) -> bool {
     let differences = given.bytes().zip(wanted.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
     differences == 0 && given.len() == wanted.len()

@@ -1,4 +1,4 @@
-//! The served models, by name. Each model is loaded at its first request.
+//! Served models, loaded when first requested.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::lanes::Lanes;
 use super::{EngineSettings, OpenError};
 use crate::openai::ApiError;
 
-/// Default maximum length of prompt and response together, in tokens.
+/// Default maximum tokens of prompt and response.
 const CONTEXT: usize = 8_192;
 
 /// A model to serve.
@@ -23,7 +23,7 @@ const CONTEXT: usize = 8_192;
 pub struct ServedModel {
     /// Name for clients.
     pub name: String,
-    /// Where a model is loaded from: a model or adapter folder, a run, a checkpoint, or a hub name.
+    /// Model or adapter folder, run, checkpoint, or hub name.
     pub path: PathBuf,
 }
 
@@ -66,7 +66,7 @@ impl Loaded {
     }
 }
 
-/// Returns the tool-call format that models with this chat template were trained on.
+/// Returns the tool-call format that the template's models were trained on.
 fn call_format(template: &ChatTemplate) -> CallFormat {
     let source = template.source();
     let llama = source.contains("\"parameters\":") || source.contains("<|python_tag|>");
@@ -76,7 +76,7 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Value of a request counter when the model was last requested.
+    /// Request counter at the last use.
     used: AtomicU64,
 }
 
@@ -128,8 +128,7 @@ impl Models {
         Ok(loaded)
     }
 
-    /// Unloads idle models, least recently used first, until there is room for one more. Models
-    /// that are in use are kept.
+    /// Unloads idle models, least recently used first, until one more fits.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()
@@ -149,7 +148,6 @@ impl Models {
 }
 
 impl Entry {
-    /// Returns the model if it is in memory and has finished loading.
     fn peek(&self) -> Option<Arc<Loaded>> {
         self.loaded.try_lock().ok()?.clone()
     }

@@ -12,8 +12,8 @@ const MOST: usize = 64;
 /// Inserts a request's images into its prompt.
 ///
 /// # Errors
-/// Returns an error for `messages` (400) if the model has no vision tower, there are too many
-/// images, an image cannot be resized, or the text contains the image token.
+/// Rejects `messages` (400) if the model has no vision tower, there are too many images, an image
+/// cannot be resized, or the text contains the image token.
 pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) -> Result<Vec<u32>, ApiError> {
     let fail = |reason: String| Err(ApiError::field("messages", format!("`messages`: {reason}")));
     let images: Vec<_> = request.messages.iter().flat_map(|message| &message.images).collect();
@@ -36,8 +36,7 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Returns a prompt for clients, in which the internal id of each image token is replaced by the
-/// model's image token, because internal ids are valid only in this process.
+/// Replaces image tokens' internal ids, valid only in this process, by the model's image token.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
@@ -48,11 +47,10 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     }
 }
 
-/// Rejects internal ids of image tokens in a client's prompt, because they may belong to another
-/// client's images.
+/// Rejects internal image ids, which may belong to another client's images.
 ///
 /// # Errors
-/// Returns an error for `prompt` (400).
+/// Rejects `prompt` (400).
 pub(super) fn check_tokens(tokens: &[u32]) -> Result<(), ApiError> {
     match tokens.iter().find(|&&token| token >= FIRST_PICTURE_TOKEN) {
         Some(token) => Err(ApiError::field(

@@ -11,16 +11,15 @@ use super::visible::Visible;
 use super::worker::Sink;
 use crate::openai::{ApiError, MessageCall, TokenLogprob, TopLogprob};
 
-/// A piece of one response, or the whole response if it is not streamed.
+/// A piece of a response, or all of it if not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
-    /// Number of tokens sampled for this piece.
     pub(super) count: usize,
     pub(super) token_ids: Vec<u32>,
     pub(super) logprobs: Vec<TokenLogprob>,
     pub(super) calls: Vec<MessageCall>,
-    /// Why the response ended; set only in the last piece.
+    /// Why the response ended; only in the last piece.
     pub(super) finish: Option<&'static str>,
     pub(super) cached: usize,
 }
@@ -38,9 +37,9 @@ pub(super) struct Sequence<A> {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) visible: Visible,
     pub(super) wanted: Wanted,
-    /// Tokens that end a response without being part of its text.
+    /// Tokens that end a response and are not part of its text.
     pub(super) end_tokens: Arc<[u32]>,
-    /// False if only the first tool call is returned.
+    /// False to return only the first tool call.
     pub(super) parallel_calls: bool,
     pub(super) ids: Seed,
     pub(super) piece: Piece,

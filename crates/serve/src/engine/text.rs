@@ -11,7 +11,6 @@ pub(super) struct TextAnswer {
     progress: Progress<TextResponse, TextResponse>,
     head: TextResponse,
     choices: Vec<Option<TextChoice>>,
-    /// Number of characters in each response so far.
     offsets: Vec<usize>,
 }
 
@@ -42,7 +41,7 @@ impl TextAnswer {
         for entry in tokens {
             let mut best = BTreeMap::new();
             for alternative in entry.top_logprobs {
-                // Partial characters may have equal texts; the most probable one is kept.
+                // Partial characters may have equal texts; the most probable is kept.
                 best.entry(alternative.token).or_insert(alternative.logprob);
             }
             top.push(best);

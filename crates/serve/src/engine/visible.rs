@@ -1,4 +1,4 @@
-//! The part of a response that a client sees, without stop strings and tool calls.
+//! The part of a response without stop strings and tool calls.
 
 use turnwise_core::ToolCall;
 use turnwise_env::parse::{ActionParser, CallFormat, ResponseRules, Style};
@@ -7,7 +7,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// Tags around the model's reasoning, in which tool calls are not parsed.
+/// Tags of reasoning, in which tool calls are not parsed.
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 
@@ -15,7 +15,7 @@ const THOUGHT: &str = "<think>";
 pub(super) struct CallReader {
     format: CallFormat,
     parser: ActionParser,
-    /// Start of the response that is already part of the prompt: an opening `<think>`, or nothing.
+    /// Start of the response in the prompt: `<think>`, or nothing.
     opening: String,
 }
 
@@ -28,13 +28,11 @@ impl CallReader {
         Self { format, parser: ActionParser::new(rules, false), opening: opening.to_owned() }
     }
 
-    /// Returns the tool calls in a complete response; empty if it cannot be parsed as calls.
     fn read(&self, text: &str) -> Vec<ToolCall> {
         let parsed = self.parser.parse(&format!("{}{text}", self.opening), &[]);
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns the index at which tool calls may start, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
@@ -52,7 +50,7 @@ impl CallReader {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
     pub(super) text: String,
-    /// Tool calls. The text before the calls has been shown or is in `text`.
+    /// Tool calls; the text before them has been shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,
 }
 
@@ -61,9 +59,7 @@ pub(super) struct Visible {
     stream: DecodeStream,
     stops: Vec<String>,
     calls: Option<CallReader>,
-    /// The response's text up to a stop string.
     text: String,
-    /// Number of bytes of `text` that have been shown.
     shown: usize,
     stopped: bool,
 }
@@ -73,7 +69,7 @@ impl Visible {
         Self { stream: DecodeStream::new(), stops, calls, text: String::new(), shown: 0, stopped: false }
     }
 
-    /// Adds a token and returns the new text that can be shown.
+    /// Adds a token and returns the new text to show.
     pub(super) fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         let more = self.stream.push(tokenizer, token);
         self.add(&more);
@@ -88,7 +84,7 @@ impl Visible {
             certain = certain.min(begin);
         }
         if self.calls.is_some() {
-            // White space between text and call is dropped.
+            // White space before a call is dropped.
             certain = self.text[..certain].trim_end().len();
         }
         self.show(certain)
@@ -108,7 +104,6 @@ impl Visible {
         Rest { text: self.show(self.text.len()), calls: Vec::new() }
     }
 
-    /// Adds text, up to the first stop string.
     fn add(&mut self, more: &str) {
         if self.stopped {
             return;
@@ -136,7 +131,7 @@ impl Visible {
     }
 }
 
-/// Returns the length of the longest proper prefix of `other` that is at the end of `text`.
+/// Returns the length of the longest proper prefix of `other` at the end of `text`.
 fn begun_prefix(text: &str, other: &str) -> usize {
     let most = text.len().min(other.len().saturating_sub(1));
     (1..=most).rev().find(|&length| text.as_bytes().ends_with(&other.as_bytes()[..length])).unwrap_or(0)
@@ -148,7 +143,6 @@ mod tests {
 
     use super::*;
 
-    /// Feeds a text byte by byte; returns the pieces shown and the rest.
     fn shown(text: &str, stops: &[&str], calls: Option<CallReader>) -> (Vec<String>, Rest) {
         let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
         let mut visible = Visible::new(stops.iter().map(ToString::to_string).collect(), calls);
@@ -171,10 +165,8 @@ mod tests {
         assert_eq!(rest, text(""));
         let (pieces, rest) = shown("go\nObservation:", &["\nObservation:", "stop"], None);
         assert_eq!((pieces.concat().as_str(), rest), ("go", text("")));
-        // The text ends with a prefix of the stop string.
         let (pieces, rest) = shown("go st", &["stop"], None);
         assert_eq!((pieces.concat().as_str(), rest), ("go ", text("st")));
-        // The earlier stop string wins.
         let (pieces, _) = shown("é日b", &["b", "日"], None);
         assert_eq!(pieces.concat(), "é");
     }
@@ -192,13 +184,12 @@ mod tests {
         let (pieces, rest) = shown(both, &[], hermes());
         assert_eq!(pieces.concat(), "I look.");
         assert_eq!(rest.calls, [call("f", r#"{"n":1}"#), call("g", "{}")]);
-        // Text that cannot be parsed as a call is shown at the end.
+        // Invalid calls are shown at the end.
         for broken in ["<tool_call>{\"name\": \"f\"", "<tool_call>f</tool_call>", "a <tool b", "a <tool"] {
             let (pieces, rest) = shown(broken, &[], hermes());
             assert_eq!(pieces.concat() + &rest.text, broken);
             assert!(rest.calls.is_empty());
         }
-        // Calls inside a thought are not read.
         let thought = "<think>\n<tool_call>{\"name\": \"f\"}</tool_call>\n</think>\n\nNo.";
         let (pieces, rest) = shown(thought, &[], hermes());
         assert_eq!((pieces.concat() + &rest.text, rest.calls.len()), (thought.to_owned(), 0));

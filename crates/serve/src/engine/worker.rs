@@ -1,5 +1,4 @@
-//! The thread that runs an engine: accepts jobs between steps, and passes on each token as soon as
-//! it is sampled.
+//! The thread that runs an engine, accepting jobs between steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +29,6 @@ pub(super) struct Job {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) seed: Seed,
-    /// Number of alternatives to report per token.
     pub(super) alternatives: usize,
     pub(super) sink: Box<dyn Sink>,
 }
@@ -45,18 +43,16 @@ pub(super) struct Worker<M> {
     engine: NativeEngine,
     in_work: BTreeMap<RequestId, InWork>,
     next_session: u64,
-    /// Number of waiting and running sequences.
     load: Arc<AtomicUsize>,
 }
 
 impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
-    /// Creates a worker; `make` is also called to replace an engine after an error.
+    /// Creates a worker; `make` also replaces an engine after an error.
     pub(super) fn new(mut make: M, load: Arc<AtomicUsize>) -> Result<Self, ModelError> {
         let engine = make()?;
         Ok(Self { make, engine, in_work: BTreeMap::new(), next_session: 0, load })
     }
 
-    /// Runs until all jobs are done and all senders have been dropped.
     pub(super) fn work(mut self, jobs: &Receiver<Job>) {
         loop {
             if self.in_work.is_empty() {
@@ -69,7 +65,7 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
                 self.submit(job);
             }
             self.drop_closed();
-            // Run one step, so that new jobs can join the next one.
+            // One step, so that new jobs can join the next.
             let done = self.engine.poll_until(Instant::now());
             for sampled in self.engine.take_sampled() {
                 if let Some(in_work) = self.in_work.get_mut(&sampled.request) {
@@ -111,8 +107,7 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Cancels the sequences of clients that have disconnected. The keys and values of cancelled
-    /// sequences stay cached for conversations with the same prefix.
+    /// Cancels sequences of disconnected clients; their keys and values stay cached.
     fn drop_closed(&mut self) {
         let closed = self.in_work.iter().filter(|(_, in_work)| in_work.sink.is_closed());
         let closed: Vec<RequestId> = closed.map(|(&request, _)| request).collect();
@@ -129,13 +124,12 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         Some(sink)
     }
 
-    /// Fails all running sequences after an engine error, and replaces the engine.
     fn fail_all(&mut self, error: &SampleError) {
         for (_, in_work) in std::mem::take(&mut self.in_work) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             in_work.sink.fail(ApiError::internal(error.to_string()));
         }
-        // This fails only without memory; then the old engine is kept.
+        // Without memory, the old engine is kept.
         if let Ok(engine) = (self.make)() {
             self.engine = engine;
         }

@@ -9,16 +9,15 @@ use super::fields::Fields;
 use super::picture::PIXELS;
 use super::{ApiError, ChatMessage, SamplingFields};
 
-/// Which tools a response must or must not call.
+/// Tools that a response must or may call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No tool may be called. The prompt still lists the tools, but the response is not parsed for
-    /// calls.
+    /// No call; the prompt still lists the tools.
     None,
-    /// At least one tool must be called.
+    /// At least one call.
     Required,
     /// This tool must be called.
     Function(String),
@@ -27,21 +26,21 @@ pub enum ToolChoice {
 /// A conversation to continue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatRequest {
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// The messages of the conversation so far.
+    /// Messages so far.
     pub messages: Vec<ChatMessage>,
-    /// Available tools, as JSON with the original order of keys.
+    /// Tools, with JSON keys in the original order.
     pub tools: Vec<Tool>,
-    /// Which tools the response may or must call.
+    /// Which tools to call.
     pub tool_choice: ToolChoice,
-    /// False if a response may contain at most one tool call.
+    /// False for at most one tool call.
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,
-    /// The request's `metadata`, which clients can set freely. It does not affect the response.
+    /// Client data without effect on the response.
     pub metadata: Map<String, Value>,
-    /// Fields for sampling and streaming.
+    /// Sampling and streaming fields.
     pub sampling: SamplingFields,
 }
 
@@ -67,7 +66,7 @@ impl ChatRequest {
     /// Parses a request's body.
     ///
     /// # Errors
-    /// Returns an error with status 400 that names the missing, invalid or unsupported field.
+    /// Names the missing, invalid or unsupported field (400).
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;

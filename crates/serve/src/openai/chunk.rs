@@ -4,26 +4,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChatResponse, ChoiceLogprobs, MessageCall, Usage};
 
-/// New content of the message in this chunk.
+/// New message content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
-    /// `assistant`; set only in the first chunk.
+    /// `assistant`, in the first chunk only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Additional text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Tool calls, or parts of them.
+    /// Tool calls or their parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<DeltaCall>,
 }
 
-/// A call in a chunk.
+/// Part of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeltaCall {
-    /// Index of the tool call within the response.
+    /// Call index in the response.
     pub index: usize,
-    /// Id of the call.
+    /// Call id.
     pub id: Option<String>,
     /// `function`.
     #[serde(rename = "type")]
@@ -32,17 +32,17 @@ pub struct DeltaCall {
     pub function: DeltaFunction,
 }
 
-/// The function of a tool call, in a chunk.
+/// Part of a call's function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeltaFunction {
-    /// Name of the tool.
+    /// Tool name.
     pub name: Option<String>,
     /// Arguments as JSON text.
     pub arguments: Option<String>,
 }
 
 impl DeltaCall {
-    /// Returns a complete call as a single part.
+    /// Returns a complete call as one part.
     pub fn whole(index: usize, call: MessageCall) -> Self {
         let function =
             DeltaFunction { name: Some(call.function.name), arguments: Some(call.function.arguments) };
@@ -53,15 +53,15 @@ impl DeltaCall {
 /// Part of one choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkChoice {
-    /// Index of the choice.
+    /// Choice index.
     pub index: usize,
-    /// New content of the message.
+    /// New message content.
     pub delta: Delta,
-    /// Log-probs of the tokens in this chunk, if requested.
+    /// Log-probs of this chunk's tokens, if requested.
     pub logprobs: Option<ChoiceLogprobs>,
-    /// Why the choice ended; set only in its last chunk.
+    /// Why the choice ended; in its last chunk only.
     pub finish_reason: Option<String>,
-    /// Ids of the tokens in this chunk, if requested.
+    /// This chunk's token ids, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -69,20 +69,20 @@ pub struct ChunkChoice {
 /// A chunk of a streamed response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatChunk {
-    /// Id of the response.
+    /// Response id.
     pub id: String,
     /// `chat.completion.chunk`.
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// Parts of choices; empty in the chunk that contains the usage.
+    /// Parts of choices; empty in the usage chunk.
     pub choices: Vec<ChunkChoice>,
-    /// Token counts; set in the last chunk, if requested.
+    /// Token counts in the last chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Token ids of the prompt; set in the first chunk, if requested.
+    /// Prompt token ids in the first chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
@@ -103,8 +103,7 @@ impl ChatChunk {
 }
 
 impl ChatResponse {
-    /// Returns a complete response as chunks: one per choice, and one with token counts if
-    /// requested.
+    /// Splits a response into one chunk per choice and, if requested, token counts.
     pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();

@@ -2,37 +2,37 @@
 
 use serde_json::{Value, json};
 
-/// An error that is sent to a client.
+/// An error for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// HTTP status.
     pub status: u16,
-    /// The problem and how to fix it.
+    /// Problem and fix.
     pub message: String,
-    /// The request field that is invalid.
+    /// Invalid request field.
     pub param: Option<String>,
-    /// Machine-readable code, such as `context_length_exceeded`.
+    /// Code such as `context_length_exceeded`.
     pub code: Option<String>,
 }
 
 impl ApiError {
-    /// Creates an error with a status.
+    /// Creates an error.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), param: None, code: None }
     }
 
-    /// Creates an error about an invalid field (400).
+    /// Creates an error for an invalid field (400).
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(400, message).with_param(param)
     }
 
-    /// Creates an error about an unsupported field (400).
+    /// Creates an error for an unsupported field (400).
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_parameter")
     }
 
-    /// Creates an error for a prompt that exceeds the context (400, `context_length_exceeded`).
+    /// Creates an error for a prompt beyond the context (400, `context_length_exceeded`).
     pub fn context_length(param: &str, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("context_length_exceeded")
     }
@@ -54,12 +54,12 @@ impl ApiError {
         Self::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
     }
 
-    /// Creates an error for a failure of the server itself (500).
+    /// Creates an error for a server failure (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
     }
 
-    /// Sets the field that is invalid.
+    /// Sets the invalid field.
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
@@ -71,7 +71,7 @@ impl ApiError {
         self
     }
 
-    /// Returns the error type that OpenAI's API uses.
+    /// Returns OpenAI's error type.
     pub fn kind(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",
@@ -82,7 +82,7 @@ impl ApiError {
         }
     }
 
-    /// Returns the body of the response: `{"error": {"message", "type", "param", "code"}}`.
+    /// Returns `{"error": {"message", "type", "param", "code"}}`.
     pub fn body(&self) -> Value {
         let Self { message, param, code, .. } = self;
         json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })

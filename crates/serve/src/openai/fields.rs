@@ -1,5 +1,4 @@
-//! Reads the fields of a JSON object one by one, so that errors name the field and no field is
-//! silently ignored.
+//! Reads JSON fields one by one, so that errors name the field and none is ignored silently.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use super::ApiError;
 
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// Path of the object, such as `messages[2].`; empty for the whole request.
+    /// Path such as `messages[2].`; empty for the request.
     path: String,
     left: BTreeMap<String, Box<RawValue>>,
 }
@@ -23,7 +22,6 @@ impl Fields {
         Ok(Self { path: String::new(), left })
     }
 
-    /// Parses an object inside a request; `path` is the object's path.
     pub(super) fn of_part(path: String, part: &RawValue) -> Result<Self, ApiError> {
         match serde_json::from_str(part.get()) {
             Ok(left) => Ok(Self { path: format!("{path}."), left }),
@@ -38,7 +36,7 @@ impl Fields {
         format!("{}{key}", self.path)
     }
 
-    /// Removes and returns a field, or `None` if it is missing or `null`.
+    /// Removes a field; `None` if missing or `null`.
     pub(super) fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, ApiError> {
         let Some(raw) = self.left.remove(key) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|error| {
@@ -80,12 +78,11 @@ impl Fields {
         Ok(value)
     }
 
-    /// Discards a field that does not affect the response.
     pub(super) fn drop_without_effect(&mut self, key: &str) {
         self.left.remove(key);
     }
 
-    /// Discards a field with a neutral value, such as a penalty of 0; rejects other values.
+    /// Discards neutral values, such as a penalty of 0; rejects others.
     pub(super) fn drop_if_neutral(&mut self, key: &str, neutral: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take::<Value>(key)? else { return Ok(()) };
         let same = |other: &Value| match (value.as_f64(), other.as_f64()) {
@@ -100,7 +97,7 @@ impl Fields {
         Err(ApiError::unsupported(place, message))
     }
 
-    /// Rejects any fields that remain, unless they are `null`.
+    /// Rejects remaining fields, unless `null`.
     pub(super) fn finish(self) -> Result<(), ApiError> {
         match self.left.iter().find(|(_, raw)| raw.get() != "null") {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Messages of a conversation.
+//! Conversation messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,10 +12,10 @@ use super::picture::{self, PICTURE};
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
-/// A tool call in a message or response.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// Id by which a tool result refers to this call.
+    /// Id to which a tool result refers.
     pub id: String,
     /// `function`.
     #[serde(rename = "type", default = "function")]
@@ -24,12 +24,12 @@ pub struct MessageCall {
     pub function: CallFunction,
 }
 
-/// The function of a tool call.
+/// A call's function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFunction {
-    /// Name of the tool.
+    /// Tool name.
     pub name: String,
-    /// Arguments as JSON text, as in OpenAI's API.
+    /// Arguments as JSON text.
     pub arguments: String,
 }
 
@@ -45,24 +45,22 @@ impl MessageCall {
     }
 }
 
-/// A message of a request.
+/// A request's message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Text of the message. Text parts are joined with line breaks, and images are replaced by
-    /// placeholders.
+    /// Text parts joined by line breaks, with placeholders for images.
     pub content: Option<String>,
-    /// Images, in the order of their placeholders.
+    /// Images in placeholder order.
     pub images: Vec<Image>,
-    /// Name of the speaker or the tool.
+    /// Speaker or tool name.
     pub name: Option<String>,
-    /// Reasoning before an assistant's text (`reasoning_content`, an extension used by several
-    /// servers).
+    /// Reasoning before an assistant's text (`reasoning_content`, an extension).
     pub reasoning: Option<String>,
-    /// Tool calls of an assistant message.
+    /// An assistant's tool calls.
     pub tool_calls: Vec<MessageCall>,
-    /// Id of the call whose result this `tool` message contains.
+    /// Call that a `tool` message answers.
     pub tool_call_id: Option<String>,
 }
 
@@ -70,7 +68,7 @@ pub struct ChatMessage {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    /// Parts are parsed one by one, so that an error names the part.
+    /// Parsed one by one, so that errors name the part.
     Parts(Vec<Value>),
 }
 
@@ -82,8 +80,7 @@ struct Part {
     image_url: Option<ImageUrl>,
 }
 
-/// `detail` and other settings are ignored, because they are for models with several image
-/// resolutions.
+/// `detail`, for models with several image resolutions, is ignored.
 #[derive(Deserialize)]
 struct ImageUrl {
     url: String,
@@ -95,8 +92,7 @@ impl ChatMessage {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Parses message `index` of a request. `pixels` is the remaining pixel budget for the
-    /// request's images.
+    /// Parses message `index`; `pixels` is the request's remaining budget.
     pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;
@@ -134,7 +130,7 @@ impl ChatMessage {
             let message = format!("`{place}` is missing");
             return Err(ApiError::field(place, message));
         }
-        // Clients send back these fields of a response, empty.
+        // Clients send back these empty response fields.
         for key in ["annotations", "audio", "function_call", "refusal"] {
             fields.drop_if_neutral(key, &[json!([]), json!("")])?;
         }
@@ -143,7 +139,6 @@ impl ChatMessage {
     }
 }
 
-/// Returns the joined text parts, and appends their images.
 fn joined(
     place: &str,
     parts: Vec<Value>,
@@ -186,7 +181,6 @@ fn joined(
 mod tests {
     use super::*;
 
-    /// An image of one grey pixel.
     const PIXEL: &str =
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==";
 
@@ -204,10 +198,9 @@ mod tests {
         let found = read(&format!("[{}]", parts.join(","))).unwrap();
         assert_eq!(found.content.unwrap(), format!("a\nb{PICTURE}c{PICTURE}"));
         assert_eq!(found.images.len(), 2);
-        // All pictures of a request share one limit.
         let two = format!("[{0},{0},{0},{0}]", parts[2]);
         assert!(format!("{:?}", read(&two).unwrap_err()).contains("content[3]"));
-        // The content decides, not the type in the URL.
+        // The content decides, not the URL.
         let claimed = parts[2].replace("image/png", "image/jpeg");
         assert_eq!(read(&format!("[{claimed}]")).unwrap().images, found.images[..1]);
         assert_eq!((found.images[0].width, found.images[0].height, found.images[0].rgb.len()), (1, 1, 3));
@@ -220,7 +213,6 @@ mod tests {
             let data = base64::engine::general_purpose::STANDARD.encode(bytes);
             format!("data:{kind};base64,{data}")
         };
-        // A header of 60000 x 60000 pixels with a wrong checksum.
         let mut bomb = base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap();
         bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
         for (url, reason) in [
@@ -232,7 +224,6 @@ mod tests {
             ("data:image/png;base64,!!".to_owned(), "base64 of the picture is damaged"),
             ("data:image/png,plain".to_owned(), "in base64"),
             ("data:image/png;base64,".to_owned(), "the picture is empty"),
-            // The error names the content's format, not that of the URL.
             (url("image/png", b"GIF89a"), "a GIF file; PNG and JPEG are read"),
             (url("image/png", b"\xff\xd8\xff\xe0"), "the JPEG file cannot be decoded"),
             (url("image/jpeg", &bomb), "the PNG file cannot be decoded"),

@@ -1,20 +1,7 @@
 //! OpenAI's API types: requests, responses and errors.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `chat.rs` | requests of `/v1/chat/completions` |
-//! | `chunk.rs` | chunks of a streamed response |
-//! | `error.rs` | errors with their HTTP status |
-//! | `fields.rs` | reads the fields of a JSON object one by one |
-//! | `message.rs` | messages of a conversation |
-//! | `picture.rs` | images in messages, as data URLs |
-//! | `prompt.rs` | renders the prompt with the model's chat template |
-//! | `response.rs` | whole responses |
-//! | `sampling.rs` | sampling fields shared by chat and text requests |
-//! | `text.rs` | requests of `/v1/completions` |
-//!
-//! Unknown and unsupported fields are rejected, and the error names them ([`ApiError::param`]).
-//! Fields without an effect (`user`, `metadata`, a penalty of 0) are accepted.
+//! Unknown and unsupported fields are rejected by name ([`ApiError::param`]); those without effect
+//! (`user`, `metadata`, a penalty of 0) are accepted.
 
 mod chat;
 mod chunk;

@@ -1,4 +1,4 @@
-//! Images in messages: PNG and JPEG files in data URLs.
+//! Images in messages: PNG and JPEG data URLs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,20 +6,18 @@ use turnwise_model::vision::Image;
 
 use super::ApiError;
 
-/// Placeholder for an image in a message's text, as in the chat templates of Qwen2-VL and
-/// Qwen2.5-VL.
+/// Image placeholder of Qwen2-VL and Qwen2.5-VL.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
-/// Maximum total number of pixels in a request's images: 50 MB as RGB. A PNG file of only a few
-/// kilobytes can decode to that many pixels.
+/// Maximum pixels of a request: 50 MB as RGB. A PNG of a few kilobytes can decode to that.
 pub(super) const PIXELS: u64 = 1 << 24;
 
-/// Decodes the image in a data URL, and subtracts its pixels from `pixels`, the request's remaining
-/// budget. Whether it is PNG or JPEG is determined from its content, not from the type in the URL.
+/// Decodes a data URL's image and subtracts its pixels from the request's budget `pixels`. The
+/// content decides the format.
 ///
 /// # Errors
-/// Returns an error for `place` (400) if the URL is not a data URL (others are not fetched), or if
-/// the image is neither PNG nor JPEG, damaged or too large.
+/// Rejects `place` (400) if it is another URL (never fetched), neither PNG nor JPEG, damaged or too
+/// large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));
     let Some(data) = url.strip_prefix("data:") else {
@@ -32,7 +30,7 @@ pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, Ap
     };
     let damaged = |cause| error(&format!("the base64 of the picture is damaged: {cause}"));
     let bytes = STANDARD.decode(data).map_err(damaged)?;
-    // A picture that is too large is not decoded.
+    // An image that is too large is not decoded.
     let [height, width] = Image::dimensions(&bytes).map_err(|reason| error(&reason))?;
     let Some(left) = pixels.checked_sub((height * width) as u64) else {
         let reason = format!("the pictures of a request have more than {PIXELS} pixels; send smaller ones");

@@ -1,20 +1,19 @@
-//! Renders a conversation as a prompt, using the model's chat template.
+//! Renders prompts with the model's chat template.
 
 use serde_json::{Map, Value};
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions, Tool};
 
 use super::{ApiError, ChatMessage, ChatRequest};
 
-/// Renders a request with the chat template, up to the start of the reply.
+/// Renders a request up to the start of the reply.
 ///
 /// # Errors
-/// Returns an error for `messages` or `tools` (400) if the template cannot render them, or if a
-/// call's arguments are not JSON.
+/// Rejects `messages` or `tools` (400) that the template cannot render, and call arguments that are
+/// not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     prompt_with(template, request, template_tools(request)?)
 }
 
-/// Like [`prompt_text`], but with different tools.
 pub(crate) fn prompt_with(
     template: &ChatTemplate,
     request: &ChatRequest,
@@ -25,21 +24,21 @@ pub(crate) fn prompt_with(
     template.render(&messages, &options).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// Converts a request's tools to the form that chat templates expect.
+/// Converts tools for chat templates.
 ///
 /// # Errors
-/// Returns an error for `tools` (400) if a tool is not JSON.
+/// Rejects `tools` (400) that are not JSON.
 pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     let read = |tool: &turnwise_core::Tool| Tool::from_json(tool.json());
     let tools: Result<Vec<_>, _> = request.tools.iter().map(read).collect();
     tools.map_err(|error| ApiError::field("tools", error.to_string()))
 }
 
-/// Converts messages to the form that chat templates expect. Call arguments become objects, and the
-/// role `developer` becomes `system`.
+/// Converts messages for chat templates: arguments become objects, the role `developer` becomes
+/// `system`.
 ///
 /// # Errors
-/// Returns an error for the message (400) if a call's arguments are not JSON.
+/// Rejects messages (400) with call arguments that are not JSON.
 pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Message>, ApiError> {
     messages.iter().enumerate().map(|(index, message)| template_message(index, message)).collect()
 }
@@ -66,8 +65,7 @@ fn template_message(index: usize, message: &ChatMessage) -> Result<Message, ApiE
         for (call, position) in message.tool_calls.iter().zip(0..) {
             let quoted = |text: &str| Value::from(text).to_string();
             let arguments = call.function.arguments.trim();
-            // Empty arguments are valid. The text is kept, because templates print keys in their
-            // order.
+            // Empty arguments are valid; as text, keys keep their order.
             let arguments = if arguments.is_empty() { "{}" } else { arguments };
             if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(arguments) {
                 let place = format!("messages[{index}].tool_calls[{position}].function.arguments");
@@ -80,7 +78,6 @@ fn template_message(index: usize, message: &ChatMessage) -> Result<Message, ApiE
                 quoted(&call.function.name),
             ));
         }
-        // Appends to the other entries of the object.
         json.pop();
         json.push_str(&format!(r#","tool_calls":[{}]}}"#, calls.join(",")));
     }

@@ -15,15 +15,15 @@ pub fn unix_time() -> u64 {
 /// A served model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCard {
-    /// Name of the model.
+    /// Model name.
     pub id: String,
     /// `model`.
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Name of the organization that runs the server.
+    /// Organization that runs the server.
     pub owned_by: String,
-    /// Maximum number of tokens in prompt and response together (a vLLM extension).
+    /// Maximum tokens of prompt and response (vLLM extension).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_model_len: Option<usize>,
 }
@@ -39,21 +39,21 @@ impl ModelCard {
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Number of prompt tokens.
+    /// Prompt tokens.
     pub prompt_tokens: usize,
-    /// Number of response tokens.
+    /// Response tokens.
     pub completion_tokens: usize,
     /// Sum of both.
     pub total_tokens: usize,
-    /// Breakdown of the prompt tokens.
+    /// Prompt details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
 }
 
-/// Breakdown of the prompt tokens.
+/// Prompt token breakdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptDetails {
-    /// Number of tokens whose keys and values were already cached.
+    /// Tokens with cached keys and values.
     pub cached_tokens: usize,
 }
 
@@ -69,45 +69,45 @@ impl Usage {
     }
 }
 
-/// Log-prob of a token, with alternatives.
+/// A token's log-prob, with alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
-    /// Text of the token; incomplete characters are shown as U+FFFD.
+    /// Token text, with U+FFFD for incomplete characters.
     pub token: String,
-    /// Log-prob of the token, in nats.
+    /// Log-prob in nats.
     pub logprob: f32,
-    /// Bytes of the token.
+    /// Token bytes.
     pub bytes: Option<Vec<u8>>,
-    /// The most likely tokens, best first.
+    /// Most likely tokens, best first.
     pub top_logprobs: Vec<TopLogprob>,
 }
 
-/// A likely alternative to the sampled token.
+/// A likely alternative.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopLogprob {
-    /// Text of the alternative token.
+    /// Token text.
     pub token: String,
-    /// Log-prob of the alternative, in nats.
+    /// Log-prob in nats.
     pub logprob: f32,
-    /// Bytes of the alternative.
+    /// Token bytes.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Log-probs of a chat response.
+/// A chat response's log-probs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChoiceLogprobs {
-    /// One entry per response token.
+    /// One entry per token.
     pub content: Option<Vec<TokenLogprob>>,
     /// Always `None`.
     pub refusal: Option<Vec<TokenLogprob>>,
 }
 
-/// The assistant's message in a response.
+/// The assistant's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponseMessage {
     /// `assistant`.
     pub role: String,
-    /// Text of the message; `None` if it only contains tool calls.
+    /// Text; `None` with only tool calls.
     pub content: Option<String>,
     /// Always `None`.
     pub refusal: Option<String>,
@@ -124,10 +124,10 @@ impl ResponseMessage {
     }
 }
 
-/// A response of a chat.
+/// A chat choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Index of this choice.
+    /// Choice index.
     pub index: usize,
     /// The message.
     pub message: ResponseMessage,
@@ -135,7 +135,7 @@ pub struct Choice {
     pub logprobs: Option<ChoiceLogprobs>,
     /// `stop`, `length` or `tool_calls`.
     pub finish_reason: Option<String>,
-    /// Sampled token ids, including the stop token, if requested.
+    /// Sampled ids with the stop token, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -151,19 +151,19 @@ impl Choice {
 /// Response to a chat request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatResponse {
-    /// Id of the response.
+    /// Response id.
     pub id: String,
     /// `chat.completion`.
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// The responses.
+    /// Choices.
     pub choices: Vec<Choice>,
     /// Token counts.
     pub usage: Usage,
-    /// Token ids of the prompt, if requested.
+    /// Prompt token ids, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
@@ -183,52 +183,52 @@ impl ChatResponse {
     }
 }
 
-/// Log-probs of a text completion, one entry per token.
+/// Log-probs per token of a text completion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TextLogprobs {
-    /// Texts of the tokens.
+    /// Token texts.
     pub tokens: Vec<String>,
-    /// Log-probs of the tokens, in nats.
+    /// Log-probs in nats.
     pub token_logprobs: Vec<f32>,
-    /// The alternatives for each token, with their log-probs.
+    /// Alternatives with log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
-    /// Offset of each token in the response's text, in characters.
+    /// Token offsets in the text, in characters.
     pub text_offset: Vec<usize>,
 }
 
-/// One choice of a text completion, or a part of one.
+/// A text choice, or part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextChoice {
-    /// Index of this choice.
+    /// Choice index.
     pub index: usize,
-    /// Text of the choice.
+    /// Choice text.
     pub text: String,
     /// Log-probs, if requested.
     pub logprobs: Option<TextLogprobs>,
     /// `stop` or `length`.
     pub finish_reason: Option<String>,
-    /// Sampled token ids, if requested.
+    /// Sampled ids, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
-    /// Token ids of the prompt, if requested.
+    /// Prompt token ids, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// Response to a text request, or a chunk of a streamed response.
+/// Response to a text request, or a chunk of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextResponse {
-    /// Id of the response.
+    /// Response id.
     pub id: String,
     /// `text_completion`.
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// The responses.
+    /// Choices.
     pub choices: Vec<TextChoice>,
-    /// Token counts; in a stream only in the last chunk, and only if requested.
+    /// Token counts; in streams only in the last chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

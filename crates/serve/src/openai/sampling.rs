@@ -1,4 +1,4 @@
-//! Sampling fields of chat and text requests.
+//! Sampling fields.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -6,40 +6,40 @@ use serde_json::json;
 use super::ApiError;
 use super::fields::Fields;
 
-/// Maximum number of alternatives per token, as in OpenAI's API.
+/// Maximum alternatives per token, as in OpenAI's API.
 const MOST_TOP_LOGPROBS: usize = 20;
 
 const MOST_CHOICES: usize = 128;
 
-/// Maximum stop strings. OpenAI accepts up to 4, but some evaluation harnesses send more.
+/// Maximum stop strings; some evaluation harnesses send more than OpenAI's 4.
 const MOST_STOPS: usize = 32;
 
-/// Fields of a request for sampling and streaming.
+/// Sampling and streaming fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingFields {
     /// Temperature; `None` for the server's default.
     pub temperature: Option<f32>,
-    /// Top-p (nucleus) sampling; `None` for the server's default.
+    /// Top-p; `None` for the server's default.
     pub top_p: Option<f32>,
-    /// Number of most likely tokens to sample from (an extension); 0 for all.
+    /// Most likely tokens to sample from (an extension); 0 for all.
     pub top_k: usize,
-    /// Maximum number of tokens per response.
+    /// Maximum response tokens.
     pub max_tokens: Option<usize>,
-    /// Sampling seed; the same request with the same seed gets the same response.
+    /// Seed; equal requests with equal seeds get equal responses.
     pub seed: Option<i64>,
-    /// Stop strings, which end a response without being part of its text.
+    /// Stop strings, not part of the response.
     pub stop: Vec<String>,
-    /// Number of responses per prompt.
+    /// Responses per prompt.
     pub n: usize,
-    /// Whether to return log-probs.
+    /// Return log-probs.
     pub logprobs: bool,
-    /// Number of alternatives to return per token.
+    /// Alternatives per token.
     pub top_logprobs: usize,
-    /// Whether to stream the response.
+    /// Stream the response.
     pub stream: bool,
-    /// Whether to send token counts in a final chunk.
+    /// Send token counts in a final chunk.
     pub include_usage: bool,
-    /// Whether to return the token ids of prompt and response (a vLLM extension).
+    /// Return prompt and response token ids (vLLM extension).
     pub return_token_ids: bool,
 }
 
@@ -77,8 +77,6 @@ struct StreamOptions {
 }
 
 impl SamplingFields {
-    /// Parses the fields shared by chat and text requests; the fields for log-probs differ, so they
-    /// are not included.
     pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         let temperature = fields.ranged("temperature", 0.0, 2.0)?.map(|value| value as f32);
         let top_p = fields.ranged("top_p", 0.0, 1.0)?.map(|value| value as f32);
@@ -133,7 +131,7 @@ impl SamplingFields {
         })
     }
 
-    /// Parses `top_logprobs` of a chat request, which requires `logprobs`.
+    /// Parses chat `top_logprobs`, which requires `logprobs`.
     pub(super) fn take_chat_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         self.logprobs = fields.take("logprobs")?.unwrap_or(false);
         let top = fields.counted("top_logprobs", 0, MOST_TOP_LOGPROBS)?;
@@ -144,7 +142,7 @@ impl SamplingFields {
         Ok(())
     }
 
-    /// Parses `logprobs` of a text completion, which is the number of alternatives.
+    /// Parses text `logprobs`, the number of alternatives.
     pub(super) fn take_text_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         let top = fields.counted("logprobs", 0, MOST_TOP_LOGPROBS)?;
         self.logprobs = top.is_some();

@@ -6,10 +6,10 @@ use serde_json::json;
 use super::fields::Fields;
 use super::{ApiError, SamplingFields};
 
-/// Prompt of a text completion.
+/// Text completion prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextPrompt {
-    /// Text that still has to be tokenized.
+    /// Text to tokenize.
     Text(String),
     /// Token ids.
     Tokens(Vec<u32>),
@@ -18,11 +18,11 @@ pub enum TextPrompt {
 /// Prompts to continue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TextRequest {
-    /// Name of the model.
+    /// Model name.
     pub model: String,
-    /// One or more prompts; choices are in the same order.
+    /// Prompts, in the order of choices.
     pub prompts: Vec<TextPrompt>,
-    /// Fields for sampling and streaming.
+    /// Sampling and streaming fields.
     pub sampling: SamplingFields,
 }
 
@@ -39,7 +39,7 @@ impl TextRequest {
     /// Parses a request's body.
     ///
     /// # Errors
-    /// Returns an error with status 400 that names the missing, invalid or unsupported field.
+    /// Names the missing, invalid or unsupported field (400).
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;

@@ -1,4 +1,4 @@
-//! Connections with timeouts for reading and writing.
+//! Connections with read and write timeouts.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -19,11 +19,10 @@ use tokio::time::Sleep;
 
 use super::{Limits, Stop};
 
-/// Maximum number of headers in a request, and buffer size for reading them.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 
-/// Pause after accepting a connection fails, for example because too many files are open.
+/// Pause after accepting fails, for example with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn accept(
@@ -32,7 +31,6 @@ pub(super) async fn accept(
     limits: Limits,
     mut stop: watch::Receiver<Stop>,
 ) {
-    // Fails only outside a runtime.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let room = Arc::new(Semaphore::new(limits.connections.max(1)));
     let mut connections = JoinSet::new();
@@ -79,7 +77,6 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     let mut connection = pin!(builder.serve_connection(io, TowerToHyperService::new(router)));
     loop {
         tokio::select! {
-            // If a connection ends early, the client closed it.
             _ = connection.as_mut() => return,
             changed = stop.changed() => match *stop.borrow() {
                 Stop::Not if changed.is_ok() => {}
@@ -90,7 +87,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     }
 }
 
-/// A connection that fails if a write makes no progress during `limit`.
+/// Fails if a write makes no progress during `limit`.
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,

@@ -1,8 +1,7 @@
-//! The HTTP server: connections, routes and timeouts, generic over the backend that handles
-//! requests.
+//! The HTTP server, generic over the backend.
 //!
-//! Clients that send or read too slowly are disconnected. If a client disconnects,
-//! [`Reply::is_closed`] returns true, so that work for it can stop.
+//! Clients that send or read too slowly are disconnected. [`Reply::is_closed`] tells the backend to
+//! stop work for a client that left.
 
 mod connection;
 mod reply;
@@ -21,29 +20,28 @@ pub use reply::{ChatReply, Reply, TextReply};
 
 use crate::openai::{ApiError, ChatRequest, ModelCard, TextRequest};
 
-/// Limits of a server.
+/// A server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of concurrent connections; further ones wait to be accepted.
+    /// Maximum concurrent connections; further ones wait.
     pub connections: usize,
-    /// Maximum size of a request body, in bytes.
+    /// Maximum request body in bytes.
     pub body_bytes: usize,
-    /// Timeout for the head of a request, and for an idle connection.
+    /// Timeout for request heads and idle connections.
     pub head: Duration,
-    /// Timeout for the body of a request.
+    /// Timeout for request bodies.
     pub body: Duration,
-    /// Timeout for a whole response.
+    /// Timeout for responses.
     pub answer: Duration,
-    /// Timeout for a write that makes no progress.
+    /// Timeout for a write without progress.
     pub write: Duration,
-    /// Whether to accept only requests whose `Host` is a loopback address or `localhost`. This
-    /// blocks web pages that resolve their own host name to this server (DNS rebinding).
+    /// Accept only loopback `Host`s, against DNS rebinding by web pages.
     pub loopback_hosts_only: bool,
 }
 
 impl Default for Limits {
-    /// By default, allows any host, 256 connections and bodies of 8 MiB, with timeouts of 30 s, 30
-    /// s, 10 min and 30 s.
+    /// Allows any host, 256 connections and bodies of 8 MiB, with timeouts of 30 s, 30 s, 10 min
+    /// and 30 s.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -57,23 +55,23 @@ impl Default for Limits {
     }
 }
 
-/// API key, sequence number and headers of a request.
+/// A request's key, number and headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// The API key: `Authorization: Bearer KEY`.
+    /// API key from `Authorization: Bearer KEY`.
     pub key: Option<String>,
-    /// Sequence number of the request in this process, used for response ids.
+    /// Number in this process, for response ids.
     pub number: u64,
-    /// Other headers with text values, by lower-case name.
+    /// Other text headers, by lower-case name.
     pub headers: BTreeMap<String, String>,
 }
 
-/// Answers requests. Each method is called on its own thread, which may block.
+/// Answers requests; each call has its own thread, which may block.
 pub trait Completions: Send + Sync + 'static {
-    /// Checks the API key of a request before its body is read. By default every key is accepted.
+    /// Checks an API key before the body is read; accepts all by default.
     ///
     /// # Errors
-    /// Returns the error to send to the client, such as [`ApiError::unauthorized`].
+    /// Returns the error for the client, such as [`ApiError::unauthorized`].
     fn authorize(&self, key: Option<&str>) -> Result<(), ApiError> {
         let _ = key;
         Ok(())
@@ -82,41 +80,38 @@ pub trait Completions: Send + Sync + 'static {
     /// Returns the models to list.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Handles a chat request, either immediately or later from another thread to which `reply` was
-    /// moved.
-    ///
-    /// If the request has `stream`, the backend can send chunks, or a whole response that the
-    /// server splits into chunks.
+    /// Handles a chat request now or, with `reply`, later in another thread. A stream may be sent
+    /// whole; the server then splits it.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
-    /// Handles a text request; returns a 404 by default.
+    /// Handles a text request; a 404 by default.
     fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
         let _ = (call, request);
         reply.finish(Err(ApiError::new(404, "/v1/completions is not served here: use /v1/chat/completions")));
     }
 
-    /// Handles a `POST` with JSON to any other path; returns a 404 by default.
+    /// Handles a JSON `POST` to another path; a 404 by default.
     ///
     /// # Errors
-    /// Returns the error to send to the client.
+    /// Returns the error for the client.
     fn post(&self, call: &Call, path: &str, body: &[u8]) -> Result<Value, ApiError> {
         let _ = (call, body);
         Err(ApiError::no_path(path))
     }
 }
 
-/// Error when a server cannot be started.
+/// Error from starting a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address.
+        /// Address.
         address: SocketAddr,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// Threads cannot be started.
+    /// A thread failed to start.
     #[error("cannot start the server's threads: {0}")]
     Threads(#[source] std::io::Error),
 }
@@ -129,7 +124,7 @@ enum Stop {
     Now,
 }
 
-/// A running server; dropping it stops it immediately.
+/// A running server; stops immediately when dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -138,7 +133,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on an address (port 0 selects a free port) and serves requests until it is stopped.
+    /// Serves requests at an address; port 0 selects a free port.
     ///
     /// # Errors
     /// Fails if the address cannot be bound or a thread cannot be started.
@@ -169,12 +164,12 @@ impl Server {
         Ok(Self { address, stop, thread: Some(thread.map_err(ServeError::Threads)?) })
     }
 
-    /// Returns the address that the server listens on.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the base URL for clients, `http://ADDRESS/v1`.
+    /// Returns `http://ADDRESS/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -194,7 +189,6 @@ impl Server {
     fn end(&mut self) {
         self.stop.send_replace(Stop::Now);
         if let Some(thread) = self.thread.take() {
-            // The panic message was already printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Sends responses to clients.
+//! Responses to clients.
 
 use tokio::sync::mpsc;
 
@@ -11,51 +11,47 @@ pub(super) enum Part<W, C> {
     End,
 }
 
-/// Maximum number of unread chunks per client. Without a limit, clients that do not read would
-/// exhaust memory.
+/// Maximum unread chunks per client, which bounds memory.
 const UNREAD: usize = 16_384;
 
-/// Sends a response to the client, either as a whole or, if the request has `stream`, in chunks. If
-/// it is dropped before the response is complete, the client gets an error.
+/// Sends a response whole or, with `stream`, in chunks. Dropping an incomplete reply sends an
+/// error.
 ///
-/// Sending never blocks. Up to 16,384 unread chunks are kept in memory; a client that falls further
-/// behind counts as disconnected.
+/// Sending never blocks; a client with more than 16,384 unread chunks counts as disconnected.
 #[derive(Debug)]
 pub struct Reply<W, C> {
     to: mpsc::Sender<Part<W, C>>,
 }
 
-/// Sends the response to a chat request.
+/// Reply to a chat request.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// Sends a text completion. Chunks have the same format as whole responses.
+/// Reply to a text request, with chunks like whole responses.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {
     pub(super) fn channel() -> (Self, mpsc::Receiver<Part<W, C>>) {
-        // One place is reserved for the end.
         let (to, from) = mpsc::channel(UNREAD + 1);
         (Self { to }, from)
     }
 
-    /// Sends the whole response, or the error that ends it.
+    /// Sends the whole response, or an error.
     pub fn finish(self, answer: Result<W, ApiError>) {
-        // Fails if the client has disconnected.
+        // Fails if the client disconnected.
         let _ = self.to.try_send(Part::Whole(answer));
     }
 
-    /// Sends a chunk. Returns false if the client has disconnected or is too far behind, or if the
-    /// deadline has passed.
+    /// Sends a chunk; false if the client disconnected or fell behind, or the deadline passed.
     pub fn chunk(&self, chunk: C) -> bool {
         self.to.capacity() > 1 && self.to.try_send(Part::Chunk(chunk)).is_ok()
     }
 
-    /// Ends a streamed answer.
+    /// Ends a stream.
     pub fn end(self) {
         let _ = self.to.try_send(Part::End);
     }
 
-    /// Returns true if the client has disconnected or the request's deadline has passed.
+    /// Returns true if the client disconnected or the deadline passed.
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
@@ -70,7 +66,6 @@ mod tests {
         let (reply, mut parts) = Reply::<(), usize>::channel();
         let sent = (0..2 * UNREAD).take_while(|&chunk| reply.chunk(chunk)).count();
         assert_eq!(sent, UNREAD);
-        // Reading a chunk makes room again.
         assert!(matches!(parts.try_recv(), Ok(Part::Chunk(0))));
         assert!(reply.chunk(UNREAD) && !reply.chunk(UNREAD + 1));
         reply.end();

@@ -100,8 +100,7 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Checks a request and parses it on another thread, because parsing a long conversation would
-    /// delay other connections.
+    /// Checks a request and parses it on another thread, so that long ones do not delay others.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,
@@ -117,7 +116,7 @@ impl<C: Completions> Shared<C> {
         ApiError::new(413, format!("the body has more than {} bytes", self.limits.body_bytes))
     }
 
-    /// Rejects bodies whose content type is wrong or whose declared length exceeds the limit.
+    /// Rejects a wrong content type or a declared length above the limit.
     fn check_body(&self, headers: &HeaderMap) -> Result<(), Rejected> {
         // Web pages may send other content types without a preflight request.
         let kind = header_text(headers, &header::CONTENT_TYPE).unwrap_or_default();
@@ -138,7 +137,6 @@ impl<C: Completions> Shared<C> {
         let most = self.limits.body_bytes;
         match timeout(self.limits.body, to_bytes(request.into_body(), most)).await {
             Ok(Ok(bytes)) => Ok(bytes),
-            // If the connection broke instead, nobody reads this error.
             Ok(Err(_)) => Err(self.too_long().into()),
             Err(_) => {
                 let seconds = self.limits.body.as_secs_f64();
@@ -152,7 +150,6 @@ fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str>
     headers.get(name)?.to_str().ok()
 }
 
-/// Returns true for `localhost` and loopback addresses, with or without a port.
 fn is_loopback(host: &str) -> bool {
     if let Ok(address) = host.parse::<std::net::SocketAddr>() {
         return address.ip().is_loopback();
@@ -230,7 +227,6 @@ async fn text<C: Completions>(
     answer(wanted, deadline, move |reply| shared.completions.text(&call, request, reply)).await
 }
 
-/// How the client wants to receive the response.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     stream: bool,
@@ -264,8 +260,7 @@ impl Whole for TextResponse {
     }
 }
 
-/// Runs `work` on a thread that may block, and returns a response built from the parts that it
-/// sends.
+/// Runs `work` on a thread that may block; returns the response built from its parts.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,
@@ -305,8 +300,7 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then one event for each further part, until the
-/// end or an error.
+/// Returns a stream's body: one event per part until the end or an error.
 fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {
@@ -317,7 +311,7 @@ fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadlin
         let mut events = String::new();
         let next = timeout_at(deadline, parts.recv()).await;
         let mut part = next.unwrap_or_else(|_| Some(Part::Whole(Err(late()))));
-        // Send everything that has arrived meanwhile at once.
+        // Sends everything that arrived meanwhile at once.
         loop {
             match part {
                 Some(Part::Chunk(chunk)) => events.push_str(&event(&chunk)),

@@ -4,15 +4,13 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// `strftime` directives that do not depend on locale or time zone, each with an optional `-` that
-/// disables padding. Other directives would render differently from what the template's author saw.
+/// `strftime` directives independent of locale and time zone; an optional `-` disables padding.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
-/// Formats a time in UTC (`seconds` since 1970) like C's `strftime` in the C locale.
+/// Formats a UTC time (`seconds` since 1970) like C's `strftime` in the C locale.
 ///
 /// # Errors
-/// Fails on an unsupported directive, which the error names, or on a time outside the years -9999
-/// to 9999.
+/// Fails on an unsupported directive or a year outside -9999 to 9999.
 pub(super) fn strftime(seconds: i64, format: &str) -> Result<String, String> {
     let mut rest = format.chars();
     while let Some(character) = rest.next() {

@@ -1,14 +1,11 @@
-//! Conversations as token sequences that grow turn by turn; no part is tokenized twice.
+//! Conversations as token sequences that grow turn by turn.
 //!
-//! A conversation starts with the tokens of the first prompt. Each turn appends the reply exactly
-//! as sampled. The template's text up to the next reply is tokenized separately and appended. If a
-//! single token closes a reply (`<|im_end|>`), the result equals tokenizing the whole text, because
-//! tokenizers split text at that token first. Other templates are rejected for multi-turn
-//! conversations.
+//! Each turn appends the reply as sampled and the separately tokenized template text up to the next
+//! reply. This equals tokenizing the whole text if a single token closes a reply (`<|im_end|>`),
+//! because tokenizers split text there first. Other templates are single-turn only.
 //!
-//! Some templates, for example Qwen3's, drop the reasoning of earlier replies when a conversation
-//! is rendered again. A growing conversation keeps the reasoning. To drop the reasoning, render a
-//! new conversation for each turn ([`ChatFormat::first`], the windowed layout of training).
+//! Earlier replies keep their reasoning. To drop it, render a new conversation for each turn
+//! ([`ChatFormat::first`]).
 
 mod messages;
 mod tools;
@@ -21,7 +18,6 @@ pub use self::training::Stretch;
 use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Placeholder messages used to find the template's text around them.
 const QUESTION: &str = "the-first-question";
 const REPLY: &str = "the-reply-in-question";
 const NEXT: &str = "the-next-question";
@@ -29,7 +25,7 @@ const NEXT: &str = "the-next-question";
 /// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// System message. If `None`, the template may insert a system message.
+    /// System message. If `None`, the template may add its own.
     pub system: Option<String>,
     /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
@@ -40,22 +36,19 @@ pub struct ChatSettings {
 pub struct ChatFormat {
     template: Arc<ChatTemplate>,
     settings: ChatSettings,
-    /// Token that the template puts after a reply.
     close: Option<u32>,
     close_text: String,
     stop: Vec<u32>,
     opening: String,
-    /// Reason why conversations cannot be extended turn by turn; `None` if they can.
     single_turn: Option<String>,
     takes_tools: bool,
 }
 
 impl ChatFormat {
-    /// Creates the format for a tokenizer that has a chat template.
+    /// Creates the format for a tokenizer with a chat template.
     ///
     /// # Errors
-    /// Fails if there is no chat template, if it cannot be rendered, or if no end-of-reply token is
-    /// known.
+    /// Fails without a usable chat template or a token that ends a reply.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -95,8 +88,7 @@ impl ChatFormat {
         Ok(format)
     }
 
-    /// Returns the tokens that end a reply: those from the model's files and the template's closing
-    /// token.
+    /// Returns the tokens that end a reply.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop
     }
@@ -106,18 +98,17 @@ impl ChatFormat {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// Returns the text with which the template opens a reply (for example `<think>`); often empty.
+    /// Returns the text that opens a reply (for example `<think>`), often empty.
     pub fn opening(&self) -> &str {
         &self.opening
     }
 
-    /// Rejects chat templates that are not prefix-preserving: appending a turn must not change
-    /// earlier tokens.
+    /// Checks that appending a turn never changes earlier tokens.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] with the reason. Rejected templates cannot render several turns,
-    /// omit replies or later text, have no closing token, or repeat the system message. Templates
-    /// are also rejected if the text after a reply depends on earlier turns.
+    /// Returns [`TextError::Chat`] if the template cannot render several turns, omits replies or
+    /// later text, has no closing token, repeats the system message, or makes the text after a
+    /// reply depend on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -131,8 +122,7 @@ impl ChatFormat {
     /// Returns true if the template uses `enable_thinking`.
     ///
     /// # Errors
-    /// Fails with the template's line if the template rejects a single question or cannot be
-    /// rendered.
+    /// Fails if the template cannot render a single question.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -141,31 +131,27 @@ impl ChatFormat {
         Ok(render(Some(true))? != render(Some(false))?)
     }
 
-    /// Returns the prompt of a conversation that starts with `user` and offers these tools.
+    /// Returns the prompt of a conversation that starts with `user`.
     ///
     /// # Errors
-    /// Fails with the template's line if the template rejects the text or cannot be rendered.
+    /// Fails if the template cannot render it.
     pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
-    /// Returns the tokens between two replies: the rest of the first reply's end, the user's
-    /// message, and the start of the second reply. `last` is the last sampled token of the first
-    /// reply.
+    /// Returns the tokens between two replies, including `user`. The closing token is left out if
+    /// `last`, the first reply's last sampled token, already is that token.
     ///
     /// # Errors
-    /// Fails like [`check_growth`](Self::check_growth), or if the template rejects the message,
-    /// cannot be rendered, or closes this reply differently.
+    /// Fails like [`check_growth`](Self::check_growth), or if the template cannot render the
+    /// message or closes this reply differently.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
     }
 
-    /// Returns the tokens of a text that starts by closing a reply. The closing token is omitted if
-    /// it equals `last`, the reply's last sampled token.
-    ///
-    /// # Errors
-    /// Fails if the text does not start with the closing token.
+    /// Tokenizes a text that starts by closing a reply, without the closing token if it equals
+    /// `last`.
     fn after_close(
         &self,
         tokenizer: &Tokenizer,
@@ -173,7 +159,6 @@ impl ChatFormat {
         last: Option<u32>,
     ) -> Result<Vec<u32>, TextError> {
         let mut ids = tokenizer.encode(text);
-        // New messages may change the text after a reply, which was checked with others.
         if ids.first().copied() != self.close {
             return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
         }
@@ -183,7 +168,7 @@ impl ChatFormat {
         Ok(ids)
     }
 
-    /// Returns the text of a reply without its end token.
+    /// Returns a reply's text without its end token.
     pub fn reply_text(&self, tokenizer: &Tokenizer, reply: &[u32]) -> String {
         match reply.split_last() {
             Some((last, rest)) if self.stop.contains(last) => tokenizer.decode(rest),
@@ -197,7 +182,6 @@ impl ChatFormat {
         self.template.render(&all, &self.options(tools, prompt))
     }
 
-    /// Returns the text after the last reply of a conversation that continues with `user`.
     fn after_reply(&self, turns: &[(&str, &str)], user: &str) -> Result<String, TextError> {
         let mut messages = Vec::new();
         for (question, reply) in turns {
@@ -205,7 +189,7 @@ impl ChatFormat {
         }
         messages.push(Message::user(user));
         let text = self.render(&messages, &[], true)?;
-        // The user's message follows the replies, so it cannot be mistaken for one.
+        // `user` follows the replies, so it cannot be mistaken for one.
         let last = turns.last().map_or("", |(_, reply)| reply);
         match text.split_once(last) {
             Some((_, after)) => Ok(after.to_owned()),
@@ -215,8 +199,7 @@ impl ChatFormat {
         }
     }
 
-    /// Returns the token that closes a reply. `Err` is the reason why conversations cannot be
-    /// extended.
+    /// Returns the token that closes a reply, or the reason why conversations cannot be extended.
     fn find_close(&self, tokenizer: &Tokenizer) -> Result<u32, String> {
         let after = self.after_reply(&[(QUESTION, REPLY)], NEXT).map_err(|error| error.to_string())?;
         let first = tokenizer.encode(&after).first().copied();

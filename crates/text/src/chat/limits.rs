@@ -1,15 +1,6 @@
 //! Limits for chat templates, which are programs from untrusted model folders.
 //!
-//! | limit | bounds |
-//! |---|---|
-//! | [`FUEL`] | number of instructions, to stop endless loops |
-//! | [`RECURSION`], [`STACK`] | depth of recursive macros and nested values |
-//! | [`MOST_TEXT`] | length of the printed text, and of each text stored in a variable |
-//! | [`MOST_ITEMS`] | number of items in each list stored in a variable |
-//!
-//! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
-//! produce text of any length. The results of other expressions are limited by the length of the
-//! expression.
+//! Filters that can produce text of any length are checked before they run.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -20,25 +11,23 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use crate::TextError;
 
-/// Maximum number of template instructions per rendering. A message takes about 100.
+/// Maximum instructions per rendering; a message takes about 100.
 pub(super) const FUEL: u64 = 2_000_000;
-/// Maximum nesting depth of loops, blocks and macros; a macro counts as four levels.
+/// Maximum nesting; a macro counts as four levels.
 const RECURSION: usize = 300;
-/// Maximum size of a template's source in bytes. The longest known template has about 30,000 bytes.
+/// Maximum bytes of a template's source; the longest known has about 30,000.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Maximum size in bytes of a rendered text, of all printed text, and of a text in a variable.
+/// Maximum bytes printed in total, and of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
-/// Maximum number of items in a list stored in a variable.
 const MOST_ITEMS: usize = 1 << 20;
-/// Maximum nesting depth of lists and maps in a printed value.
 const DEEPEST: usize = 100;
-/// Stack of a rendering. `FUEL` would allow 200,000 nested lists, and dropping these recurses.
+/// Stack size in bytes; dropping nested lists, of which `FUEL` allows 200,000, recurses.
 const STACK: usize = 128 << 20;
-/// Function that rewritten templates call to check variables after they are set.
+/// Function that rewritten templates call after setting variables.
 pub(super) const CHECK: &str = "turnwise_check";
 
 thread_local! {
-    /// Number of bytes printed by the rendering on this thread. Every rendering has its own thread.
+    /// Bytes printed by this thread's rendering; every rendering has its own thread.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -59,8 +48,7 @@ pub(super) fn set(environment: &mut Environment<'_>) {
     environment.add_filter("turnwise_batch", filters::batch);
 }
 
-/// Filters whose result can be much longer than their arguments, and the names under which the
-/// original filters are kept.
+/// Filters whose result can far exceed their arguments, and the names of the originals.
 const GROWING: [(&str, &str); 5] = [
     ("replace", "turnwise_replace"),
     ("join", "turnwise_join"),
@@ -69,8 +57,7 @@ const GROWING: [(&str, &str); 5] = [
     ("batch", "turnwise_batch"),
 ];
 
-/// Limits a filter's result by checking its arguments first. The first argument is the filtered
-/// value.
+/// Limits a filter's result from its arguments; the first is the filtered value.
 fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
     let number = |name: &str| {
@@ -89,7 +76,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
             list.len().unwrap_or(0).saturating_mul(length(1))
         }
         "indent" => text.lines().count().saturating_mul(number("width").unwrap_or(4)),
-        // For lists, limits the items.
+        // `slice` and `batch` are limited by items.
         _ => number("count").unwrap_or(0).saturating_mul(MOST_TEXT / MOST_ITEMS),
     };
     if grown > MOST_TEXT {
@@ -98,7 +85,6 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Applies the limits of filters to the string methods of the same names.
 pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
     match (method, arguments) {
         ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
@@ -107,7 +93,6 @@ pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> 
     }
 }
 
-/// Runs a rendering on a thread with a stack of size [`STACK`].
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {
@@ -124,8 +109,7 @@ fn exceeded(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a value before it is stored in a variable, because repeated doubling would exhaust
-/// memory.
+/// Checks a value stored in a variable; repeated doubling would exhaust memory.
 fn check_kept(value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.len() > MOST_TEXT => {
@@ -138,8 +122,6 @@ fn check_kept(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Checks a value before it is printed. It may contain the same value many times, or be nested too
-/// deeply.
 pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
     let mut left = MOST_TEXT;
     walk(value, 0, &mut left)
@@ -151,7 +133,6 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
             "a printed value has more than {DEEPEST} lists and maps inside each other"
         )));
     }
-    // Brackets, commas and quotes count, too.
     let bytes = 2 + value.as_str().map_or(0, str::len);
     *left = left
         .checked_sub(bytes)
@@ -168,7 +149,6 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     }
 }
 
-/// Counts text that is printed to the result or captured in a variable.
 pub(super) fn count_printed(text: &str) -> Result<(), Error> {
     let printed = PRINTED.get().saturating_add(text.len());
     PRINTED.set(printed);
@@ -183,7 +163,6 @@ pub(super) struct Output(Vec<u8>);
 
 impl Output {
     pub(super) fn into_text(self) -> String {
-        // Templates write complete characters.
         String::from_utf8(self.0)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }

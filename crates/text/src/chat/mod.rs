@@ -1,33 +1,18 @@
-//! Chat templates of hub models, written in Jinja and rendered like in `transformers`.
+//! Chat templates of hub models, written in Jinja and rendered as in `transformers`.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `clock.rs` | dates for `strftime_now` |
-//! | `format.rs` | conversations as growing token sequences |
-//! | `format/messages.rs` | conversations stored by the client |
-//! | `format/tools.rs` | tool calls and their results |
-//! | `format/training.rs` | whole conversations for supervised fine-tuning |
-//! | `python.rs` | Python's `str`, `repr`, `json.dumps` and slices |
-//! | `source.rs` | rewriting of a template's source |
+//! Adds block trimming, `raise_exception`, `strftime_now`, `generation` tags, and Python's
+//! formatting and string methods to `minijinja`. Rejected, with the line in the error:
 //!
-//! This module adds features of Python's Jinja that `minijinja` lacks: block trimming, Python's
-//! formatting of JSON and values, `raise_exception`, `strftime_now`, `generation` tags and string
-//! methods.
+//! * `continue_final_message`, `%` formatting (use the filter `format`), `-x.y` (use `-(x.y)`);
+//! * blocks, other files, `cycler`, `joiner`, `varargs`, rounding methods;
+//! * the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random`,
+//!   `filesizeformat`, and a third argument of `join` and `replace`;
+//! * invalid numbers, the length of undefined values, and string methods missing in
+//!   [`minijinja_contrib::pycompat`].
 //!
-//! Rejected, with the line in the error:
-//!
-//! * `continue_final_message`, `%` formatting (the filter `format` works), and a minus before a
-//!   name with an attribute or index (`-x.y`; `-(x.y)` works);
-//! * blocks and other files, `cycler`, `joiner` and `varargs`;
-//! * the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random` and
-//!   `filesizeformat`, a third argument of `join` and `replace`, and rounding methods;
-//! * conversion of invalid numbers, the length of undefined values, and string methods missing in
-//!   [`minijinja_contrib::pycompat`] (`rsplit`, `removeprefix` ..).
-//!
-//! Some differences cause no error. Images and documents are not supported, and tuples are lists
-//! and print as such. `is sequence` is false for a list sliced by `[a:b]`, `true is number` is
-//! false, and `7 % -3` is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero
-//! times, and `\U` with eight digits is not decoded.
+//! Differences without an error: no images or documents, tuples are lists, `is sequence` is false
+//! for slices, `true is number` is false, `7 % -3` is 1, `{% autoescape %}` escapes nothing, a loop
+//! over `none` runs zero times, `\U` is not decoded.
 
 mod clock;
 mod format;
@@ -48,8 +33,7 @@ pub use format::{Answered, Call, ChatFormat, ChatSettings, Stretch};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Default time for `strftime_now`: 26 July 2024, the fallback date in Llama's templates. With a
-/// fixed time, a prompt is the same every day.
+/// Default time for `strftime_now`: 26 July 2024, the fallback date in Llama's templates.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 /// One message of a conversation.
@@ -57,22 +41,22 @@ pub const FIXED_TIME: i64 = 1_721_952_000;
 pub struct Message(Value);
 
 impl Message {
-    /// Returns a message with a text.
+    /// Creates a message with text content.
     pub fn new(role: &str, content: &str) -> Self {
         Self([("role", Value::from(role)), ("content", Value::from(content))].into_iter().collect())
     }
 
-    /// Returns a user message.
+    /// Creates a user message.
     pub fn user(content: &str) -> Self {
         Self::new("user", content)
     }
 
-    /// Returns an assistant message.
+    /// Creates an assistant message.
     pub fn assistant(content: &str) -> Self {
         Self::new("assistant", content)
     }
 
-    /// Returns a system message.
+    /// Creates a system message.
     pub fn system(content: &str) -> Self {
         Self::new("system", content)
     }
@@ -81,8 +65,7 @@ impl Message {
         self.0.get_attr("role").is_ok_and(|role| role.as_str() == Some("system"))
     }
 
-    /// Parses a message from JSON. Other keys that the template reads (`tool_calls`,
-    /// `reasoning_content` ..) are kept. As in `transformers`, reasoning may also be in the key
+    /// Parses a message from JSON, keeping all keys. Reasoning may be in `reasoning_content`,
     /// `thinking` or `reasoning`.
     ///
     /// # Errors
@@ -97,7 +80,6 @@ impl Message {
     }
 }
 
-/// Copies the reasoning to all keys that templates may read.
 fn with_reasoning(message: Value) -> Value {
     let given =
         |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
@@ -117,7 +99,7 @@ fn with_reasoning(message: Value) -> Value {
     entries.into_iter().collect()
 }
 
-/// JSON schema of a tool that the model may call, with keys in their original order.
+/// JSON schema of a tool, with its keys in the original order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool(Value);
 
@@ -135,10 +117,10 @@ fn value_of(json: &str, what: &str) -> Result<Value, TextError> {
     serde_json::from_str(json).map_err(|error| TextError::Chat(format!("{what} is not JSON: {error}")))
 }
 
-/// Options of a rendering.
+/// Rendering options.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
-    /// Appends the start of the model's next reply.
+    /// Append the start of the model's next reply.
     pub add_generation_prompt: bool,
     /// Tools that the model may call.
     pub tools: Vec<Tool>,
@@ -146,12 +128,11 @@ pub struct RenderOptions {
     pub thinking: Option<bool>,
 }
 
-/// One or more chat templates of a model.
+/// A model's chat templates.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     sources: BTreeMap<String, String>,
-    /// Source file of each template that was read from a file, by template name.
     files: BTreeMap<String, PathBuf>,
     named_tokens: BTreeMap<String, String>,
 }
@@ -163,13 +144,11 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates. If there is one template, it is used. Otherwise, `default` is used, or
-    /// `tool_use`, if it exists, for conversations with tools. `named_tokens` are the values of
-    /// `bos_token`, `eos_token` and so on.
+    /// Compiles templates by name. A single one is always used; otherwise `default`, or `tool_use`
+    /// (if any) for conversations with tools. `named_tokens` sets `bos_token`, `eos_token` etc.
     ///
     /// # Errors
-    /// Fails, naming template and line, if a template does not compile. Also fails if there are no
-    /// templates, or several without a `default`.
+    /// Fails if a template does not compile, if none is given, or if several lack a `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -216,10 +195,10 @@ impl ChatTemplate {
         Ok(Self { environment, sources, files, named_tokens }.at(FIXED_TIME))
     }
 
-    /// Compiles a single template without named tokens.
+    /// Compiles a single template.
     ///
     /// # Errors
-    /// Fails with the line number if the template does not compile.
+    /// Fails with the line number if it does not compile.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
@@ -233,7 +212,7 @@ impl ChatTemplate {
         self
     }
 
-    /// Returns the original source of the default template.
+    /// Returns the default template's original source.
     pub fn source(&self) -> &str {
         self.sources.get(self.name(false)).map_or("", String::as_str)
     }
@@ -249,8 +228,8 @@ impl ChatTemplate {
     /// Renders a conversation as text.
     ///
     /// # Errors
-    /// Fails with the line number if the template rejects the messages (`raise_exception`), cannot
-    /// be rendered, or exceeds a limit (`limits.rs`).
+    /// Fails with the line number if the template rejects the messages, cannot be rendered, or
+    /// exceeds a limit (`limits.rs`).
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
@@ -260,7 +239,7 @@ impl ChatTemplate {
             .collect();
         let tools: Vec<Value> = options.tools.iter().map(|tool| tool.0.clone()).collect();
         variables.insert("messages", messages.iter().map(|message| message.0.clone()).collect());
-        // Absent values are None in Python, which is defined.
+        // As in Python, absent values are None, which counts as defined.
         variables.insert("tools", if tools.is_empty() { Value::from(()) } else { Value::from(tools) });
         variables.insert("documents", Value::from(()));
         variables.insert("add_generation_prompt", Value::from(options.add_generation_prompt));
@@ -278,7 +257,6 @@ impl ChatTemplate {
 }
 
 fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextError {
-    // Templates in a JSON file have their own line numbers.
     let index = error.line().map_or_else(String::new, |line| format!("line {line} of it: "));
     let reason = match error.kind() {
         ErrorKind::OutOfFuel => {
@@ -300,7 +278,6 @@ fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     }
 }
 
-/// Returns a `minijinja` environment that behaves like Jinja in `transformers`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -323,7 +300,7 @@ fn environment() -> Environment<'static> {
     environment.add_filter("tojson", to_json);
     environment
         .add_filter("string", |value: Value| limits::check_printed(&value).map(|()| python::text(&value)));
-    // Python can iterate over texts and undefined values, but not over None.
+    // Unlike None, texts and undefined values are iterable in Python.
     environment.add_test("iterable", |value: Value| {
         value.as_str().is_some() || value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
     });
@@ -338,11 +315,10 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Maximum indentation of JSON, so that templates cannot exhaust memory.
+/// Maximum JSON indentation; bounds memory.
 const WIDEST_INDENT: usize = 64;
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's
-/// `json.dumps`.
+/// Python's `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that filters have")]
 fn to_json(
     _state: &State<'_, '_>,

@@ -1,10 +1,10 @@
-//! Python's formatting (`str`, `repr` and `json.dumps`) and slicing of values.
+//! Python's `str`, `repr`, `json.dumps` and slicing.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use turnwise_core::python::{self, float, quoted};
 
-/// Returns `str(value)`, or an empty text for undefined values.
+/// Returns `str(value)`; undefined values are empty.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
@@ -46,13 +46,9 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// JSON style: indentation and separators.
 pub(super) struct JsonStyle {
-    /// True to escape non-ASCII characters as `\uXXXX`.
     pub(super) ascii: bool,
-    /// Indentation per level; `None` puts everything on one line.
     pub(super) indent: Option<String>,
-    /// Separators between items, and between a key and its value.
     pub(super) separators: Option<(String, String)>,
     pub(super) sorted: bool,
 }
@@ -158,8 +154,8 @@ impl JsonWriter<'_> {
     }
 }
 
-/// Returns `value[start:stop:step]` of a string or list. Fails for undefined values. Values of
-/// other types give undefined, as in Jinja.
+/// Returns `value[start:stop:step]` of a string or list. Fails for undefined values; other types
+/// give undefined, as in Jinja.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
     let items: Vec<Value> = match value.kind() {
@@ -173,7 +169,6 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
         |value: &Value| if value.is_none() { Ok(None) } else { i64::try_from(value.clone()).map(Some) };
     let step = number(step)?.unwrap_or(1);
     let length = text.as_ref().map_or(items.len(), Vec::len) as i64;
-    // Limits of the bounds, and their defaults.
     let (least, most) = if step < 0 { (-1, length - 1) } else { (0, length) };
     let (first, last) = if step < 0 { (most, least) } else { (least, most) };
     let place = |bound: Option<i64>, without: i64| match bound {

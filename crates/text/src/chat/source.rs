@@ -5,16 +5,14 @@ use super::limits::CHECK;
 /// Method that replaces slices with a step.
 pub(super) const SLICE: &str = "turnwise_slice";
 
-/// Returns a template in which unsupported constructs are replaced:
+/// Rewrites a template:
 ///
-/// * Line breaks of other operating systems become `\n`, as in Python's Jinja.
-/// * `{% generation %}` tags, which mark replies in training templates, become `{% if true %}` and
-///   `endif` with the same trimming of white space.
-/// * Slices with a step, for example `[::-1]`, become calls of the method [`SLICE`]. The library's
-///   slices are wrong for negative steps and panic for empty lists. A method call, unlike a filter,
-///   is valid wherever a slice is.
-/// * A call of [`CHECK`] is added after each tag that sets variables and at each start of a macro
-///   with arguments, because stored values can grow only there.
+/// * `\r\n` and `\r` become `\n`, as in Python's Jinja.
+/// * `{% generation %}` tags become `{% if true %}` and `endif`.
+/// * Slices with a step (`[::-1]`) become calls of [`SLICE`], because `minijinja`'s are wrong for
+///   negative steps and panic for empty lists.
+/// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
+///   arguments, because stored values can grow only there.
 pub(super) fn rewritten(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
@@ -44,7 +42,6 @@ fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
     after
 }
 
-/// Returns true if a block tag contains only this word.
 fn is_tag(tag: &str, word: &str) -> bool {
     let rest = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
     rest.strip_prefix(word).is_some_and(|rest| {
@@ -57,14 +54,11 @@ fn is_raw(tag: &str) -> bool {
     is_tag(tag, "raw")
 }
 
-/// Returns the bytes of a `raw` block up to the start of its end tag. Its content is not code.
 fn raw_length(tag: &str) -> usize {
     let end = tag.match_indices("{%").find(|(at, open)| is_tag(&tag[at + open.len()..], "endraw"));
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// Returns the position of the next tag, and the tag's closing delimiter. The search stops at the
-/// first tag, because templates may have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
         b'{' => Some((at, "}}")),
@@ -74,7 +68,7 @@ fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Copies the start of a block tag up to `generation` or `endgeneration`, and returns the rest.
+/// Copies a tag's start up to `generation` or `endgeneration`; returns the rest.
 fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     let word = tag.trim_start_matches(['-', '+']).trim_start();
     for (name, stands_for) in [("generation", "if true"), ("endgeneration", "endif")] {
@@ -88,7 +82,6 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     tag
 }
 
-/// Copies a tag up to its end, rewriting its slices, and returns the rest.
 fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     let (edits, end) = slices(tag, close);
     let mut done = 0;
@@ -101,9 +94,8 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of a block tag, adds a check of the variables that the tag sets, and returns the
-/// rest. The tag's content starts at `from` in `out`. `captured` lists the variables of open `set`
-/// blocks.
+/// Copies the end of the tag that starts at `from` in `out`, checks the variables it sets, and
+/// returns the rest. `captured` lists the variables of open `set` blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };
@@ -118,7 +110,6 @@ fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut
     after
 }
 
-/// Returns the variables that a block tag sets, formatted as call arguments.
 fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     let tag = tag.strip_prefix(['-', '+']).unwrap_or(tag);
     let tag = tag.strip_suffix(['-', '+']).unwrap_or(tag).trim();
@@ -132,7 +123,7 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
             let before = inside.split_once('=').map(|(names, _)| names.trim());
             let names = before.and_then(|names| plain(names.trim_start_matches('(').trim_end_matches(')')));
             if names.is_none() {
-                // A block's variable, which may have filters, is set at the block's end.
+                // A `set` block, whose variable may have filters, ends at `endset`.
                 captured.push(inside.split('|').next().unwrap_or_default().to_owned());
             }
             names
@@ -143,8 +134,6 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// Returns the names of a macro's parameters, without defaults, from the text after the opening
-/// parenthesis.
 fn parameters(text: &str) -> String {
     let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);
     for character in text.chars() {
@@ -166,15 +155,12 @@ fn parameters(text: &str) -> String {
     names
 }
 
-/// An open bracket with its position, and the colons directly inside it.
 struct Bracket {
     character: char,
     at: usize,
     colons: Vec<usize>,
 }
 
-/// Returns edits (text and position, in order) that replace a tag's stepped slices with calls, and
-/// the end of the tag.
 fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut edits = Vec::new();
     let mut open: Vec<Bracket> = Vec::new();
@@ -183,7 +169,6 @@ fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut characters = tag.char_indices();
     while let Some((at, character)) = characters.next() {
         match (quote, character) {
-            // An escaped character cannot end a text.
             (Some(_), '\\') => drop(characters.next()),
             (Some(begin), _) => quote = quote.filter(|_| character != begin),
             // `}}` inside a bracket closes two objects, not the tag.
@@ -245,7 +230,6 @@ mod tests {
             let found = rewritten(source);
             let expected = format!("{} a", check(names, end));
             assert!(found.ends_with(&expected), "{found}");
-            // Only the other block's check changed besides.
             let plain =
                 found.replace(&check(names, end), &format!("{end}%}}")).replace(&check("y", ""), "%}");
             assert_eq!(plain, source);
@@ -257,7 +241,6 @@ mod tests {
         }
     }
 
-    /// Expands `S(` to the start of a call.
     fn called(text: &str) -> String {
         text.replace("S(", &format!("{SLICE}("))
     }
@@ -296,7 +279,6 @@ mod tests {
         ] {
             assert_eq!(rewritten(&format!("{slice}{raw}{slice}")), format!("{call}{raw}{call}"));
         }
-        // Without an end tag, all of it is raw.
         let open = format!("{{% raw %}}{slice}{{% open");
         assert_eq!(rewritten(&open), open);
         assert_eq!(rewritten("{% rawness[::-1] %}"), called("{% rawness.S(none,none,-1) %}"));

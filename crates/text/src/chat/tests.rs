@@ -92,7 +92,6 @@ fn json_is_indented_within_bounds() {
     }
 }
 
-/// Returns the error of a hostile template, which must fail within seconds.
 fn refused(source: &str) -> String {
     let started = std::time::Instant::now();
     let error = render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap_err().to_string();
@@ -106,7 +105,7 @@ fn a_template_cannot_loop_without_end() {
     let loops = format!("{{% for a in {numbers} %}}{{% for b in {numbers} %}}{{% endfor %}}{{% endfor %}}");
     let error = refused(&loops);
     assert!(error.contains("more than 2000000 steps"), "{error}");
-    // The longest realistic conversation must not exceed the limits.
+    // The longest realistic conversation.
     let messages = vec![Message::user("hi"); 5000];
     let source = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content|trim }}{% endfor %}";
     assert_eq!(

@@ -3,10 +3,10 @@
 //! | file | what is read |
 //! |---|---|
 //! | `tokenizer.json` | the whole tokenizer |
-//! | `vocab.json`, `merges.txt` | vocabulary and merges, used without `tokenizer.json` |
-//! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..) and the chat template |
-//! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens in older folders |
-//! | `generation_config.json`, `config.json` | ids of end-of-response tokens and of padding |
+//! | `vocab.json`, `merges.txt` | vocabulary and merges, without `tokenizer.json` |
+//! | `tokenizer_config.json` | added and named tokens (`eos_token` ..), chat template |
+//! | `added_tokens.json`, `special_tokens_map.json` | the same in older folders |
+//! | `generation_config.json`, `config.json` | end and padding token ids |
 //! | `chat_template.jinja`, `additional_chat_templates/*.jinja` | chat templates |
 
 use std::collections::BTreeMap;
@@ -34,27 +34,22 @@ pub(super) const MODEL: &str = "config.json";
 const CHAT: &str = "chat_template.jinja";
 const MORE_CHATS: &str = "additional_chat_templates";
 
-/// Files that are copied when a tokenizer is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
 
-/// Named tokens with a fixed role.
 const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 
-/// Qwen2's regex for splitting text before BPE merges.
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Contents of the files other than `tokenizer.json`. Empty for tokenizers trained by this crate.
+/// Contents of the files other than `tokenizer.json`; empty for tokenizers trained here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,
     pub(super) padding: Option<u32>,
     pub(super) chat: Option<Arc<ChatTemplate>>,
-    /// Names and contents of the files that [`Tokenizer::save_folder`] writes in addition to
-    /// `tokenizer.json`.
+    /// Names and contents of the files that [`Tokenizer::save_folder`] adds.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
-/// A token listed in `added_tokens_decoder` of `tokenizer_config.json`.
 #[derive(Debug, Deserialize)]
 struct Added {
     content: String,
@@ -70,12 +65,11 @@ struct Added {
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a model folder, including end-of-response tokens and chat templates.
+    /// Reads a model folder's tokenizer, end tokens and chat templates.
     ///
     /// # Errors
-    /// The error names the file and the key. Fails on an unsupported kind of tokenizer. Either
-    /// `tokenizer.json`, or `vocab.json` and `merges.txt`, must exist. Also fails on added tokens
-    /// with unexpected ids, unknown end tokens or invalid chat templates.
+    /// Names the file and key if the tokenizer is missing or unsupported, added tokens have other
+    /// ids, or end tokens or chat templates are invalid.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -109,7 +103,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and no top-k or top-p.
+    /// Saves with temperature 1 and without top-k or top-p.
     ///
     /// # Errors
     /// Fails like [`Tokenizer::save_folder_sampled`].
@@ -117,13 +111,11 @@ impl Tokenizer {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
 
-    /// Writes `tokenizer.json` and the accompanying files atomically to a folder.
-    /// `generation_config.json` keeps its token ids and gets these sampling settings, so that
-    /// servers sample from the same distribution as in training.
+    /// Writes `tokenizer.json` and its companions atomically. `generation_config.json` gets these
+    /// settings, so that servers sample as in training.
     ///
     /// # Errors
-    /// Fails with the path of the folder that cannot be created or the file that cannot be read or
-    /// written.
+    /// Fails with the path that cannot be created, read or written.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         turnwise_files::create_folders(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);
@@ -144,18 +136,17 @@ impl Tokenizer {
         write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
 
-    /// Returns the ids of the tokens that end a response; empty if no file lists any.
+    /// Returns the ids that end a response; empty if no file lists any.
     pub fn end_tokens(&self) -> &[u32] {
         &self.companions.end
     }
 
-    /// Returns the id of the padding token; `None` if no file lists one. The id is not used in this
-    /// crate.
+    /// Returns the padding token's id, if a file lists one; unused in this crate.
     pub fn padding_token(&self) -> Option<u32> {
         self.companions.padding
     }
 
-    /// Returns the folder's chat template, if it has one.
+    /// Returns the folder's chat template, if any.
     pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
         self.companions.chat.as_ref()
     }
@@ -184,7 +175,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens would get ids that differ from those in the file.
+/// Rejects a file whose added tokens would get other ids.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -214,7 +205,6 @@ fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Resul
     Ok(())
 }
 
-/// Reads a tokenizer from `vocab.json` and `merges.txt`.
 fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, TextError> {
     let (vocabulary, merges) = (folder.join(VOCABULARY), folder.join(MERGES));
     if !vocabulary.is_file() || !merges.is_file() {
@@ -318,7 +308,7 @@ fn add_tokens(
     }
     let known = library.get_added_tokens_decoder();
     for (id, token) in tokens {
-        // `tokenizer.json` defines how its own added tokens are matched.
+        // `tokenizer.json` defines how its own added tokens match.
         if known.get(&id).is_some_and(|known| known.content == token.content) {
             continue;
         }
@@ -337,7 +327,7 @@ fn add_tokens(
 }
 
 /// Returns the strings in a value of `special_tokens_map.json`: a text, an object with `content`,
-/// or a list of either.
+/// or a list.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -352,8 +342,7 @@ pub(super) struct NamedToken {
     pub(super) file: &'static str,
 }
 
-/// Returns the named tokens by role (for example `eos_token`); `tokenizer_config.json` takes
-/// precedence.
+/// Returns named tokens by role; `tokenizer_config.json` takes precedence.
 fn named_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
@@ -373,9 +362,8 @@ fn named_tokens(
     Ok(named)
 }
 
-/// Returns the folder's chat templates by name; the main one is named `default`. Template files
-/// override `tokenizer_config.json`, as in `transformers`. Template files that are read are also
-/// added to `files`.
+/// Returns the folder's chat templates by name (the main one is `default`), and adds template
+/// files, which take precedence as in `transformers`, to `files`.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,

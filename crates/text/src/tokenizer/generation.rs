@@ -1,4 +1,4 @@
-//! `generation_config.json`: end tokens and default sampling settings.
+//! `generation_config.json`: end tokens and sampling defaults.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,19 +11,19 @@ use super::files::{Companions, GENERATION, MODEL, NamedToken, object};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Default sampling settings in a saved folder, read by `transformers` and inference servers.
+/// Sampling defaults for `transformers` and inference servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GenerationSampling {
     /// Softmax temperature, above 0.
     pub temperature: f32,
-    /// Top-k: number of most probable tokens to sample from; 0 disables it.
+    /// Number of most probable tokens to sample from; 0 disables it.
     pub top_k: usize,
-    /// Top-p: probability mass of the most probable tokens to sample from.
+    /// Probability mass of the most probable tokens to sample from.
     pub top_p: f32,
 }
 
 impl Default for GenerationSampling {
-    /// Returns settings that sample from the full distribution.
+    /// Samples from the full distribution.
     fn default() -> Self {
         Self { temperature: 1.0, top_k: 0, top_p: 1.0 }
     }
@@ -32,7 +32,7 @@ impl Default for GenerationSampling {
 impl GenerationSampling {
     /// Returns the entries of `generation_config.json`.
     pub fn entries(self) -> [(&'static str, Value); 4] {
-        // Uses decimal digits, to write 0.7 and not the nearest f64 of the f32.
+        // Writes 0.7 and not the f32's nearest f64.
         let decimal = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
         [
             ("do_sample", json!(true)),
@@ -42,8 +42,8 @@ impl GenerationSampling {
         ]
     }
 
-    /// Returns a `generation_config.json` with these settings. A file that already has these
-    /// settings, or is not a JSON object, is returned unchanged.
+    /// Adds these settings to a `generation_config.json`. Content that has them, or is not a JSON
+    /// object, is returned unchanged.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
         let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
         let before = entries.clone();
@@ -54,12 +54,11 @@ impl GenerationSampling {
         if entries == before {
             return content.to_vec();
         }
-        // Serialising JSON values cannot fail.
         serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())
     }
 }
 
-/// Sampling settings in `generation_config.json` that [`GenerationSampling`] does not contain.
+/// Sampling keys missing in [`GenerationSampling`].
 const OTHER_SAMPLING: [&str; 14] = [
     "min_p",
     "typical_p",
@@ -78,10 +77,8 @@ const OTHER_SAMPLING: [&str; 14] = [
 ];
 
 impl Tokenizer {
-    /// Adds the base model's end tokens to an adapter's tokenizer if the adapter's folder has no
-    /// `generation_config.json`. PEFT does not write that file. The adapter's end tokens come after
-    /// the base's. End tokens whose ids belong to different tokens in the adapter's tokenizer are
-    /// not added.
+    /// Appends the base's end tokens to an adapter's if its folder lacks `generation_config.json`,
+    /// which PEFT does not write. Ids that mean other tokens in the adapter are skipped.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);
@@ -99,10 +96,8 @@ impl Tokenizer {
     }
 }
 
-/// Returns the ids of end-of-response tokens, and the padding id.
-///
-/// As in `transformers`, end token ids come from `generation_config.json` (a number or a list), or
-/// else from `config.json`. The tokenizer's `eos_token` is always added.
+/// Returns the end token ids and the padding id. As in `transformers`, end ids come from
+/// `generation_config.json` or else `config.json`; the tokenizer's `eos_token` is always added.
 pub(super) fn end_and_padding(
     folder: &Path,
     named: &BTreeMap<&'static str, NamedToken>,
@@ -131,7 +126,7 @@ pub(super) fn end_and_padding(
     if let Some(NamedToken { text, file }) = named.get("eos_token")
         && own.is_none()
     {
-        // If it were ignored, the model would continue after the end of its response.
+        // If ignored, the model would continue after its response.
         let reason =
             format!("eos_token: `{text}` is no token of the tokenizer; name the one that ends a response");
         return Err(wrong(&folder.join(file), reason));
@@ -139,7 +134,7 @@ pub(super) fn end_and_padding(
     let mut end = ids(GENERATION, "eos_token_id")?;
     if end.is_empty() {
         end = match ids(MODEL, "eos_token_id") {
-            // The ids belong to another tokenizer, and this one has its own end token.
+            // The ids belong to another tokenizer; this one has its own end token.
             Err(_) if own.is_some() => Vec::new(),
             found => found?,
         };
@@ -156,7 +151,6 @@ mod tests {
     use super::*;
     use crate::TokenizerConfig;
 
-    /// Writes a folder with these files and a tokenizer whose ids from 256 on are these tokens.
     fn folder(tokens: [&str; 4], files: &[(&str, &str)]) -> tempfile::TempDir {
         let special_tokens = tokens.map(str::to_owned).to_vec();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
@@ -183,13 +177,12 @@ mod tests {
         assert_eq!(ends(&[turn]), [257]);
         assert_eq!(ends(&[model, turn]), [256, 257]);
         assert_eq!(ends(&[(MODEL, r#"{"eos_token_id": [257, 256]}"#), turn]), [257, 256]);
-        // Files saved with a checkpoint of that model say the same.
         let saved = (GENERATION, r#"{"eos_token_id": 256}"#);
         assert_eq!(ends(&[model, saved, turn]), [256, 257]);
         // `generation_config.json` takes precedence if it names an id.
         assert_eq!(ends(&[(GENERATION, r#"{"eos_token_id": 258}"#), model, turn]), [258, 257]);
         assert_eq!(ends(&[(GENERATION, r#"{"pad_token_id": 259}"#), model, turn]), [256, 257]);
-        // An unknown id is ignored if the tokenizer has an end token, and reported otherwise.
+        // Unknown ids are ignored only if the tokenizer has an end token.
         let other = (MODEL, r#"{"eos_token_id": 9999}"#);
         assert_eq!(ends(&[other, turn]), [257]);
         let error = load(&[other]).unwrap_err().to_string();
@@ -208,10 +201,9 @@ mod tests {
         let saved = tempfile::tempdir().unwrap();
         whole.save_folder(saved.path()).unwrap();
         assert_eq!(Tokenizer::load_folder(saved.path()).unwrap().end_tokens(), [256, 258, 257]);
-        // A base with only a `config.json` has no file to copy.
         let base_of_model = load(&[(MODEL, r#"{"eos_token_id": 256}"#)]).unwrap();
         assert_eq!(tokenizer.with_ends_of(&base_of_model).end_tokens(), [256, 257]);
-        // The adapter's own file is used alone. Its own tokens win if the base's differ.
+        // The adapter's file is used alone, and its tokens win.
         let own = load(&[(GENERATION, r#"{"eos_token_id": 257}"#)]).unwrap();
         assert_eq!(own.with_ends_of(&base).end_tokens(), [257]);
         let others = folder(["<text>", "<turn>", "<tool>", "<pad>"], &[turn]);
@@ -229,18 +221,15 @@ mod tests {
         let expected = json!({
             "do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "eos_token_id": 256,
         });
-        // Its own file, without the hub's other sampling settings.
         let hub = r#"{"eos_token_id": 256, "temperature": 0.6, "min_p": 0.1}"#;
         let to = tempfile::tempdir().unwrap();
         let tokenizer = load(&[(GENERATION, hub)]).unwrap();
         assert_eq!(saved(&tokenizer, to.path()), expected);
-        // Loading and saving again does not change it.
         let before = fs::read(to.path().join(GENERATION)).unwrap();
         assert_eq!(saved(&Tokenizer::load_folder(to.path()).unwrap(), to.path()), expected);
         assert_eq!(fs::read(to.path().join(GENERATION)).unwrap(), before);
         let with_weights = folder(TOKENS, &[(GENERATION, hub)]);
         assert_eq!(saved(&load(&[]).unwrap(), with_weights.path()), expected);
-        // No file is created if there was none. `save_folder` writes the full distribution.
         let bare = tempfile::tempdir().unwrap();
         load(&[]).unwrap().save_folder_sampled(bare.path(), sampling).unwrap();
         assert!(!bare.path().join(GENERATION).exists());

@@ -1,17 +1,8 @@
 //! Converts text to token ids and back.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `files.rs` | tokenizer files in a model folder |
-//! | `generation.rs` | `generation_config.json`: end tokens and sampling settings |
-//! | `scanner.rs` | pre-tokenization for tokenizers trained by this crate |
-//! | `stream.rs` | incremental decoding |
-//! | `train.rs` | training tokenizers for small models |
-//!
-//! Reads byte-level BPE tokenizers from a `tokenizer.json`, or from a hub model's folder with end
-//! tokens and chat template ([`Tokenizer::load_folder`]). Small models use a tokenizer trained on
-//! text from their environment ([`Tokenizer::train`]). In it, a phrase, or a name with its number,
-//! is one token.
+//! Reads byte-level BPE tokenizers from a `tokenizer.json` or a hub model's folder
+//! ([`Tokenizer::load_folder`]). Small models use one trained on their environment's text
+//! ([`Tokenizer::train`]), in which a phrase, or a name with its number, is one token.
 
 mod files;
 mod generation;
@@ -36,23 +27,17 @@ use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
 
-/// Maximum number of ids. Larger ids indicate a corrupt file, and a table of that size would
-/// exhaust memory.
+/// Maximum number of ids; larger ones indicate a corrupt file.
 const MOST_IDS: usize = 1 << 24;
 
-/// A byte-level tokenizer.
+/// A byte-level tokenizer, lossless without a normalizer and with all 256 byte characters in the
+/// vocabulary (SmolLM2 lacks 21).
 ///
-/// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
-/// characters, as in tokenizers trained by this crate. A special token's string in a text becomes
-/// that token.
-///
-/// The vocabularies of real models may lack rare byte characters; SmolLM2's lacks 21. As in the
-/// `tokenizers` library, a missing byte becomes the model's `unk_token`, or is dropped if the model
-/// has none ([`Tokenizer::missing_bytes`]).
+/// As in the `tokenizers` library, a missing byte becomes `unk_token`, or is dropped without one
+/// ([`Tokenizer::missing_bytes`]), and a special token's string becomes that token.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
-    /// Bytes of each token by id; empty for unused ids.
     bytes: Vec<Box<[u8]>>,
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
@@ -60,7 +45,7 @@ pub struct Tokenizer {
     companions: Arc<Companions>,
 }
 
-/// Fast encoder for tokenizers trained by this crate.
+/// Fast encoder for tokenizers trained here.
 #[derive(Clone, Debug)]
 struct Fast {
     byte_ids: Vec<u32>,
@@ -73,7 +58,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// Fails with the file name if the file cannot be read or [`Tokenizer::from_json`] rejects it.
+    /// Fails with the file name if the file cannot be read or is invalid.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),
@@ -81,16 +66,15 @@ impl Tokenizer {
         })
     }
 
-    /// Parses the contents of a `tokenizer.json`.
+    /// Parses a `tokenizer.json`.
     ///
     /// # Errors
-    /// Fails if the text is not the `tokenizer.json` of a byte-level BPE tokenizer, or if an id is
-    /// 2^24 or larger.
+    /// Fails if the text is not a byte-level BPE tokenizer or an id is 2^24 or larger.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
-    /// Returns the contents of `tokenizer.json`. Equal tokenizers give identical bytes.
+    /// Returns the `tokenizer.json`, identical for equal tokenizers.
     ///
     /// # Errors
     /// Fails if the `tokenizers` library cannot serialize the tokenizer.
@@ -101,14 +85,13 @@ impl Tokenizer {
     /// Writes a `tokenizer.json` atomically.
     ///
     /// # Errors
-    /// Fails like [`Tokenizer::to_json`], or if the file cannot be written.
+    /// Fails like [`Tokenizer::to_json`], or if writing fails.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         write(path, self.to_json()?.as_bytes())
     }
 
     fn new(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {
-        // Removes batch settings that a training script left in the file. The library would
-        // truncate and pad every text; `transformers` sets them for each call.
+        // A training script's batch settings would truncate and pad every text.
         library.with_padding(None);
         library.with_truncation(None).map_err(|error| TextError::Tokenizer(error.to_string()))?;
         if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
@@ -146,13 +129,13 @@ impl Tokenizer {
         Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
     }
 
-    /// Returns the token ids that this model expects before any plain text (Llama 3:
-    /// `<|begin_of_text|>`); usually none. Chat templates add these tokens themselves.
+    /// Returns the ids that the model expects before plain text (Llama 3: `<|begin_of_text|>`),
+    /// usually none. Chat templates add them themselves.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
 
-    /// Returns the token ids of a text, without adding special tokens.
+    /// Encodes a text without adding special tokens.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if let Some(fast) = &self.fast {
             let mut ids = Vec::with_capacity(text.len() / 4);
@@ -161,38 +144,35 @@ impl Tokenizer {
         }
         match self.library.encode_fast(text, false) {
             Ok(encoding) => encoding.get_ids().to_vec(),
-            // Byte-level models accept any text; if the library fails, fall back to single bytes.
+            // If the library fails, encode single bytes.
             Err(_) => text.bytes().filter_map(|byte| self.byte_ids[usize::from(byte)]).collect(),
         }
     }
 
-    /// Returns the bytes that are not in the vocabulary. Encoding drops them or maps them to
-    /// `unk_token`.
+    /// Returns the bytes missing in the vocabulary.
     pub fn missing_bytes(&self) -> Vec<u8> {
         (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }
 
-    /// Decodes token ids to text, including special tokens. Invalid UTF-8 becomes U+FFFD; unused
-    /// ids are skipped.
+    /// Decodes ids, including special tokens. Invalid UTF-8 becomes U+FFFD; unused ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
         String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// Returns the bytes of a token; empty for an unused id.
+    /// Returns a token's bytes; empty for unused ids.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], AsRef::as_ref)
     }
 
-    /// Returns the id of a token by its name in `tokenizer.json`. The name of a special token is
-    /// its text.
+    /// Returns a token's id by its name in `tokenizer.json`; a special token's name is its text.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token)
     }
 
-    /// Returns true if a token is matched anywhere in a text. Text on either side of the token is
-    /// then tokenized separately.
+    /// Returns true if the token is matched anywhere, so that the text around it is tokenized
+    /// separately.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
@@ -200,7 +180,7 @@ impl Tokenizer {
             .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
-    /// Returns the largest id plus one, which is the number of embedding rows needed.
+    /// Returns the largest id plus one: the embedding rows needed.
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }
@@ -267,7 +247,6 @@ impl Fast {
     }
 }
 
-/// Special tokens by first byte, the longest first.
 #[derive(Clone, Debug)]
 struct SpecialTokens {
     by_first_byte: Vec<Vec<(String, u32)>>,
@@ -288,8 +267,7 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Splits a text at special tokens. The leftmost match comes first; if several start there, the
-    /// longest counts.
+    /// Splits a text at the leftmost, then longest, special tokens.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {
@@ -313,8 +291,8 @@ impl SpecialTokens {
     }
 }
 
-/// Replaces a regex from an earlier version of this crate that some engines, including the
-/// library's, interpret differently ([`Scanner::regex`]).
+/// Replaces a regex of earlier versions of this crate that engines interpret differently
+/// ([`Scanner::regex`]).
 fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     let Some(PreTokenizerWrapper::Sequence(parts)) = library.get_pre_tokenizer() else { return Ok(()) };
     let mut parts: Vec<PreTokenizerWrapper> = parts.as_ref().to_vec();
@@ -336,7 +314,6 @@ fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Returns the ids that the post-processor inserts before a text.
 fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     let ids = |special| library.encode_fast("a", special).map(|encoding| encoding.get_ids().to_vec());
     let (Ok(bare), Ok(whole)) = (ids(false), ids(true)) else { return Vec::new() };
@@ -344,8 +321,8 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     whole[..start.unwrap_or(0)].to_vec()
 }
 
-/// Returns the 256 characters that represent bytes. Visible Latin-1 characters represent
-/// themselves; all other bytes are mapped, in order, to U+0100 and above.
+/// Returns the characters that represent bytes: visible Latin-1 characters themselves, all others
+/// from U+0100 on.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;
     (0..=u8::MAX)

@@ -1,33 +1,26 @@
-//! Pre-tokenization for tokenizers trained by this crate: a regex, and an equivalent scanner.
+//! Pre-tokenization for tokenizers trained by this crate.
 //!
-//! `tokenizer.json` contains the regex, so that other programs split text the same way. This crate
-//! uses the scanner. A backtracking regex engine is about forty times slower, and rollouts tokenize
-//! every observation.
+//! `tokenizer.json` contains a regex for other programs. This crate uses an equivalent scanner,
+//! because a backtracking engine is about forty times slower.
 
 use std::fmt::Write as _;
 
-/// Regex alternatives that follow the phrases. Together, the alternatives match every character, so
-/// no text is left between pieces. White space characters are listed because regex engines disagree
-/// on `\s`.
+/// Regex alternatives after the phrases; together they match every character. White space is listed
+/// because engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Like [`TAIL`], but a name and its number are two pieces.
+/// Like [`TAIL`], with a name and its number apart.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Splits text into pieces. Phrases come first, then `name number` (unless `apart`), words, numbers
-/// and other characters.
+/// Splits text into phrases, `name number` (unless `apart`), words, numbers and other characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    /// True if a name and the following number are two pieces.
     apart: bool,
-    /// Phrases, the longest first, as in the regex.
     phrases: Vec<String>,
-    /// Indices into `phrases` by first byte, in the same order.
     by_first_byte: Vec<Vec<usize>>,
 }
 
 impl Scanner {
-    /// Returns a scanner with these phrases. Empty phrases and duplicates are dropped.
     pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -44,18 +37,15 @@ impl Scanner {
     }
 
     pub(super) fn regex(&self) -> String {
-        // Many engines treat `\<` and `\>` as the start and end of a word.
+        // Many engines treat `\<` and `\>` as word boundaries.
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex written by earlier versions. Engines that support `\<` and `\>` interpret
-    /// it differently.
+    /// Returns the regex of earlier versions, whose `\<` and `\>` are ambiguous.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }
 
-    /// Returns the regex. Some ASCII characters are numeric escapes; other non-word characters are
-    /// escaped with backslashes.
     fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {
@@ -63,7 +53,6 @@ impl Scanner {
                 if character.is_ascii_alphanumeric() || character == ' ' || !character.is_ascii() {
                     regex.push(character);
                 } else if as_number(character) {
-                    // Writing to a string cannot fail.
                     let _ = write!(regex, "\\x{:02X}", character as u32);
                 } else {
                     regex.push('\\');
@@ -75,8 +64,6 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// Returns the scanner for a regex from [`Scanner::regex`] of this or an earlier version;
-    /// `None` for others.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
         // Neither tail is a suffix of the other.
         let joined = regex.strip_suffix(TAIL).map(|head| (head, false));
@@ -101,7 +88,7 @@ impl Scanner {
         (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
-    /// Returns the length in bytes of the first piece of `text`; 0 only for an empty text.
+    /// Returns the bytes of the first piece; 0 only for an empty text.
     pub(super) fn piece_len(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let Some(&first) = bytes.first() else { return 0 };
@@ -121,7 +108,7 @@ impl Scanner {
                 return number;
             }
         }
-        // At most one of these kinds can start here.
+        // At most one kind can start here.
         for kind in [is_word, is_digit, is_other] {
             let end = run(start, kind);
             if end > start {
@@ -140,7 +127,7 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// True for all bytes of non-ASCII characters, so that a character is never split.
+/// Non-ASCII bytes count, so that characters are never split.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

@@ -2,24 +2,21 @@
 
 use crate::Tokenizer;
 
-/// Decodes tokens one at a time. If the bytes of a character span several tokens, the character is
-/// returned once it is complete.
-///
-/// The results of [`push`](Self::push) and [`finish`](Self::finish), concatenated, equal
-/// [`Tokenizer::decode`] of all tokens.
+/// Decodes tokens one at a time; a character that spans tokens is returned once complete. The
+/// concatenated results equal [`Tokenizer::decode`] of all tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
-    /// Bytes that may be the start of a character; at most three.
+    /// At most three bytes that may start a character.
     held: Vec<u8>,
 }
 
 impl DecodeStream {
-    /// Returns a stream without pending bytes.
+    /// Creates an empty stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a token and returns the text that is now complete.
+    /// Adds a token and returns the text now complete.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         self.held.extend_from_slice(tokenizer.token_bytes(token));
         let held = std::mem::take(&mut self.held);
@@ -35,7 +32,6 @@ impl DecodeStream {
                     let (valid, after) = rest.split_at(error.valid_up_to());
                     text.push_str(&String::from_utf8_lossy(valid));
                     let Some(broken) = error.error_len() else {
-                        // It ends in the middle of a character.
                         self.held.extend_from_slice(after);
                         return text;
                     };
@@ -46,8 +42,7 @@ impl DecodeStream {
         }
     }
 
-    /// Returns the remaining text, which is U+FFFD if a character is incomplete and empty
-    /// otherwise.
+    /// Returns the rest: U+FFFD if a character is incomplete, else nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

@@ -79,7 +79,7 @@ fn training_is_deterministic_and_survives_the_file() {
 fn a_file_of_an_earlier_version_is_read_and_cuts_the_same() {
     let tokenizer = trained();
     let now = tokenizer.to_json().unwrap();
-    // The regex of earlier versions, with backslashes doubled in JSON.
+    // The regex of earlier versions, escaped for JSON.
     let then = now.replace(r"\\x3C", r"\\<").replace(r"\\x3E", r"\\>");
     assert!(then != now && then.contains(r"\\<a\\>|"));
     let mut again = Tokenizer::from_json(then.as_bytes()).unwrap();
@@ -111,7 +111,6 @@ fn errors_name_the_cause() {
     assert!(matches!(Tokenizer::from_json(b"{}"), Err(TextError::Tokenizer(_))));
 }
 
-/// Returns a tokenizer whose vocabulary lacks the byte characters of 4 and 0xc0.
 fn lacking(unknown: Option<&str>) -> Tokenizer {
     let alphabet = byte_alphabet();
     let mut vocabulary = serde_json::Map::new();
@@ -210,8 +209,7 @@ proptest! {
     }
 }
 
-/// Measures the library's regex path beside the fast one: `cargo test --release -- --ignored
-/// speed`.
+/// Compares the library's regex with the fast path: `cargo test --release -- --ignored speed`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
@@ -233,7 +231,7 @@ fn speed() {
     }
 }
 
-/// Returns a tokenizer with changed keys in its file; a normalizer disables the fast encoder.
+/// A normalizer disables the fast encoder.
 fn with_keys(keys: &[(&str, serde_json::Value)]) -> Tokenizer {
     let mut file: serde_json::Value = serde_json::from_str(&trained().to_json().unwrap()).unwrap();
     file["normalizer"] = json!({"type": "NFC"});
@@ -287,7 +285,7 @@ fn a_file_is_saved_whole_in_place_of_another() {
     let kept = std::fs::File::open(&path).unwrap();
     trained().save(&path).unwrap();
     assert_eq!(Tokenizer::load(&path).unwrap().to_json().unwrap(), trained().to_json().unwrap());
-    // A reader of the old file can still read it to its end.
+    // The old file stays readable while open.
     assert_eq!(std::io::read_to_string(kept).unwrap(), "an older one");
     let error = trained().save(&folder.path().join("none/tokenizer.json")).unwrap_err().to_string();
     assert!(error.contains("none/tokenizer.json"), "{error}");

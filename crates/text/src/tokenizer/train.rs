@@ -8,18 +8,17 @@ use super::scanner::Scanner;
 use super::{Segment, SpecialTokens, Tokenizer, byte_alphabet, refused};
 use crate::TextError;
 
-/// Settings of [`Tokenizer::train`].
+/// Settings for training a tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Phrases: strings that become one token wherever a piece starts with them. Every phrase gets
-    /// a token, even if it does not occur in the texts.
+    /// Strings that become one token wherever a piece starts with them, even if the texts lack
+    /// them.
     pub phrases: Vec<String>,
-    /// Maximum number of tokens in addition to the 256 bytes and the special tokens. Phrases count.
+    /// Maximum tokens besides bytes and special tokens; phrases count.
     pub max_pieces: usize,
-    /// True if a name and the following number (`shelf 12`) are two pieces instead of one.
+    /// Split a name from its number (`shelf 12`).
     pub split_numbers: bool,
-    /// Special tokens: strings that become one token wherever they occur and are never part of a
-    /// piece.
+    /// Strings that become one token wherever they occur.
     pub special_tokens: Vec<String>,
 }
 
@@ -45,18 +44,16 @@ impl TokenizerConfig {
 }
 
 impl Tokenizer {
-    /// Trains a tokenizer on the texts that a small model will read and write.
+    /// Trains a tokenizer on the texts of a small model.
     ///
-    /// The vocabulary consists of the 256 bytes, the special tokens, the phrases and the most
-    /// frequent pieces. Ties are broken by byte order. One regex splits text into pieces: phrases
-    /// (longest first), line breaks, `name number` (unless `split_numbers`), words, numbers, and
-    /// other characters. All pieces but line breaks may start with one space. A piece outside the
-    /// vocabulary is encoded as bytes. There are no BPE merges, so no tokens are spent on parts of
-    /// words.
+    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent
+    /// pieces (ties in byte order). Pieces are phrases (longest first), line breaks, `name number`
+    /// (unless `split_numbers`), words, numbers and other characters, each but line breaks with an
+    /// optional space before it. Other pieces are encoded as bytes; there are no BPE merges.
     ///
     /// # Errors
-    /// Fails if there are more phrases than `max_pieces`. Also fails if a special token is
-    /// repeated, is shorter than two characters or is not visible ASCII.
+    /// Fails if phrases exceed `max_pieces`, or if a special token is repeated, shorter than two
+    /// characters or not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
@@ -74,7 +71,6 @@ fn spell(alphabet: &[char], piece: &str) -> String {
     piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
 }
 
-/// Returns the pieces of the texts by descending frequency; ties are in byte order.
 fn frequent_pieces<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     config: &TokenizerConfig,

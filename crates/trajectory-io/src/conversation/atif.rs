@@ -1,20 +1,19 @@
-//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. Each trajectory is
-//! one JSON object, stored as a whole file (`agent/trajectory.json` of a trial), as an item of a
-//! list, or on one line.
+//! ATIF, Harbor's Agent Trajectory Interchange Format, versions 1.0 to 1.8. A trajectory is a whole
+//! file (a trial's `agent/trajectory.json`), an item of a list, or a line.
 //!
 //! | ATIF | here |
 //! |---|---|
 //! | step with `source` `system` or `user` | message with that role |
-//! | step with `source` `agent` | turn: `message`, `reasoning_content`, `tool_calls` |
-//! | `observation.results` of a step | results of the turn's calls (`source_call_id`), otherwise user messages |
+//! | step with `source` `agent` | turn |
+//! | `observation.results` of a step | results of the turn's calls (`source_call_id`), else user messages |
 //! | `agent.tool_definitions` | tools |
-//! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs of the turn |
-//! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn, because another model or a program wrote it |
+//! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs |
+//! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn |
 //!
-//! The ATIF format has no rewards. Turnwise exports them in `extra`: `reward` or `turn_rewards`,
-//! `group`, `task`, `sample`, `step`, `success`. If these keys are missing, the reward and the
-//! group (the task's name) are read from the trial's `result.json`. Trajectories of sub-agents, and
-//! continuations in other files, are skipped with a note.
+//! ATIF has no rewards. Turnwise exports them in `extra` (`reward` or `turn_rewards`, `group`,
+//! `task`, `sample`, `step`, `success`); otherwise the reward and the task's name as group come
+//! from the trial's `result.json`. Sub-agents and continuations in other files are skipped with a
+//! note.
 
 use std::path::{Path, PathBuf};
 
@@ -37,8 +36,7 @@ struct Trial {
     reward: Option<f64>,
 }
 
-/// Returns the trajectories from a file, or from a folder of trials, with the index of the trial as
-/// the line number.
+/// Returns the trajectories of a file, or of a folder with the trial's index as line.
 pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
     if !path.is_dir() {
         return of_file(path, notes);
@@ -80,8 +78,7 @@ fn note(notes: &mut Vec<String>, text: &str) {
     }
 }
 
-/// Returns the trajectory files in a folder of Harbor trials (`TRIAL/agent/trajectory.json`),
-/// sorted by name.
+/// Returns the files `TRIAL/agent/trajectory.json` in a folder, sorted.
 pub(crate) fn trials(folder: &Path) -> Result<Vec<PathBuf>, DumpError> {
     let entries = std::fs::read_dir(folder).map_err(|error| DumpError::io(folder, error))?;
     let trajectory = |path: PathBuf| path.join("agent").join("trajectory.json");
@@ -92,12 +89,12 @@ pub(crate) fn trials(folder: &Path) -> Result<Vec<PathBuf>, DumpError> {
     Ok(found)
 }
 
-/// Returns true if a folder is a Harbor trial or contains trials.
+/// Returns true if the folder is or contains a Harbor trial.
 pub fn is_harbor_job(folder: &Path) -> bool {
     folder.is_dir() && trials(folder).is_ok_and(|trials| !trials.is_empty())
 }
 
-/// Returns the task and reward from `result.json`, if the file belongs to a trial.
+/// Returns task and reward from a trial's `result.json`.
 fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpError> {
     let folder = path.parent().filter(|folder| folder.ends_with("agent")).and_then(Path::parent);
     let Some(result) = folder.map(|folder| folder.join("result.json")).filter(|result| result.is_file())

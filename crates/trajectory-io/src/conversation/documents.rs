@@ -1,5 +1,4 @@
-//! Reads a file's JSON objects, which may be one per line, a list, a single object over several
-//! lines, or Parquet rows.
+//! Reads JSON objects from lines, a list, a single object or Parquet rows.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,7 +9,6 @@ use serde_json::{Map, Value};
 
 use crate::{DumpError, lines, not_finite, parquet_rows};
 
-/// Returns a file's parsed objects, each with the number of its first line ([`each`]).
 pub(crate) fn parsed<T>(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -24,11 +22,9 @@ pub(crate) fn parsed<T>(
     Ok(read)
 }
 
-/// Calls `take` with the text of each object and the number of its first line (or its row in a
-/// Parquet file).
+/// Calls `take` with each object's text and first line or Parquet row.
 ///
-/// Numbers that Python writes but JSON does not allow (NaN and infinities) become null, unless
-/// their key is `used`. Empty Parquet columns are skipped.
+/// NaN and infinities become null, unless their key is `used`. Empty Parquet columns are skipped.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -40,7 +36,7 @@ fn each(
         }
         return Ok(());
     }
-    // The text from here on is one document, which began on this line.
+    // The rest of the text is one document from this line.
     let mut whole: Option<(usize, String)> = None;
     lines::each(path, |line, text| {
         if let Some((_, whole)) = &mut whole {
@@ -73,7 +69,7 @@ fn each(
     Ok(())
 }
 
-/// Returns true if a document is a list, or continues after its first line.
+/// Returns true for a list, or an object over several lines.
 fn is_open(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with('[')
@@ -81,7 +77,6 @@ fn is_open(text: &str) -> bool {
             && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
-/// Returns a document's text, with numbers that are not finite replaced by null.
 fn finite<'t>(
     path: &Path,
     line: usize,
@@ -99,8 +94,7 @@ fn finite<'t>(
     }
 }
 
-/// Removes keys without a value from a row. All structs in a Parquet column have the same keys, so
-/// in most messages some of them are null.
+/// Removes null keys, which Parquet rows have because a column's structs share their keys.
 fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     fn cleared(value: Value) -> Value {
         match value {
@@ -112,7 +106,6 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
 }
 
-/// Returns the first object in a file, or `None` if the file is empty.
 pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;

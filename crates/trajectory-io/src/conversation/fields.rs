@@ -1,4 +1,4 @@
-//! Reads the keys of a JSON object, with errors that contain their path.
+//! Reads an object's keys, with their path in errors.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,12 @@ use serde_json::value::RawValue;
 use crate::chat;
 
 pub(crate) struct Fields<'a> {
-    /// Path of the object, such as `messages[2]`; empty for the root.
+    /// Path such as `messages[2]`; empty for the root.
     at: String,
     keys: BTreeMap<String, &'a RawValue>,
 }
 
 impl<'a> Fields<'a> {
-    /// Parses an object. Keys whose value is null are dropped.
     pub(crate) fn parse(text: &'a str, at: &str) -> Result<Self, String> {
         let place = || if at.is_empty() { "this".to_owned() } else { format!("`{at}`") };
         let keys: BTreeMap<String, &'a RawValue> = serde_json::from_str(text)
@@ -32,7 +31,7 @@ impl<'a> Fields<'a> {
         self.keys.get(key).map(|value| value.get())
     }
 
-    /// Returns a key's value as `T`; error messages describe it as `what`.
+    /// Returns a value; errors describe it as `what`.
     pub(crate) fn get<T: Deserialize<'a>>(&self, key: &str, what: &str) -> Result<Option<T>, String> {
         let Some(text) = self.raw(key) else { return Ok(None) };
         let wrong = |_| format!("`{}` is {}; it must be {what}", self.path(key), shown(text));
@@ -72,7 +71,7 @@ impl<'a> Fields<'a> {
         self.raw(key).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Returns a string, or the joined strings in a list of parts; empty if the key is missing.
+    /// Returns a string, or joined parts; empty if missing.
     pub(crate) fn content(&self, key: &str) -> Result<String, String> {
         let Some(value) = self.value(key) else { return Ok(String::new()) };
         chat::content(&value).ok_or_else(|| {
@@ -86,7 +85,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Shortens a value to at most 40 characters.
 pub(crate) fn shown(text: &str) -> String {
     let text = text.trim();
     if text.chars().count() <= 40 {

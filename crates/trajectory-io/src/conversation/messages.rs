@@ -13,25 +13,25 @@
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `messages` | the conversation, in which each assistant message is a turn |
-//! | `tools` | the available tools, as a list or its JSON text |
-//! | `reward` | reward for the last turn, or a list with one reward per assistant message |
-//! | `turn_rewards` | list of one reward per assistant message, if `reward` is their sum |
-//! | `group` | name (text or number) of the group of conversations to compare; by default, conversations that begin the same way form a group |
+//! | `messages` | the conversation; each assistant message is a turn |
+//! | `tools` | tools, as a list or its JSON text |
+//! | `reward` | reward of the last turn, or a list with one per turn |
+//! | `turn_rewards` | one reward per turn, if `reward` is their sum |
+//! | `group` | group to compare (text or number); default: conversations that begin alike |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!
 //! | key of a message | meaning |
 //! |---|---|
 //! | `role` | `system`, `developer`, `user`, `assistant` or `tool` (also `function`, `ipython`) |
 //! | `content` | text, or a list of parts |
-//! | `reasoning_content` | reasoning of an assistant message; the keys `reasoning` and `thinking` also work |
-//! | `tool_calls` | calls, each with `id` and `function`: `name`, `arguments` (JSON, or its text) |
-//! | `tool_call_id`, `name` | the call whose result a `tool` message contains |
-//! | `reward` | the turn's reward, if the conversation has no `reward` |
+//! | `reasoning_content` | reasoning (also `reasoning`, `thinking`) |
+//! | `tool_calls` | calls: `id` and `function` (`name`, and `arguments` as JSON or its text) |
+//! | `tool_call_id`, `name` | the call that a `tool` message answers |
+//! | `reward` | the turn's reward, if the conversation has none |
 //! | `weight` | 0 excludes the message from SFT |
 //!
-//! Other keys are ignored, because datasets often have additional columns. Null values count as
-//! missing. A file has one object per line, a list of objects, a single object, or Parquet rows.
+//! Other keys are ignored; null values count as missing. Files are JSON lines, a list, a single
+//! object or Parquet.
 
 use std::path::Path;
 
@@ -48,7 +48,6 @@ pub(crate) fn conversations(path: &Path) -> Result<Vec<Conversation>, DumpError>
     documents::parsed(path, is_used, conversation)
 }
 
-/// Returns true if the reader uses the number at this path.
 pub(super) fn is_used(keys: &[&str]) -> bool {
     matches!(
         keys,
@@ -106,7 +105,6 @@ pub(super) fn set_rewards(
     conversation.set_rewards(outcome, list)
 }
 
-/// Creates a conversation from the other keys, without its messages.
 pub(super) fn header(fields: &Fields<'_>) -> Result<Conversation, String> {
     let group = match fields.value("group") {
         Some(group @ (Value::String(_) | Value::Number(_))) => Some(group),
@@ -132,7 +130,6 @@ pub(super) fn header(fields: &Fields<'_>) -> Result<Conversation, String> {
     })
 }
 
-/// Parses the tools, given as a list or its JSON text.
 fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>, String> {
     let Some(given) = fields.raw("tools") else { return Ok(Vec::new()) };
     let text = match serde_json::from_str::<String>(given) {
@@ -186,7 +183,7 @@ pub(super) fn message(fields: &Fields<'_>) -> Result<ChatMessage, String> {
     Ok(message)
 }
 
-/// Parses a call, given as `id` and `function`, or as only the content of `function`.
+/// Parses a call: `id` and `function`, or the content of `function`.
 fn call(fields: &Fields<'_>) -> Result<ChatCall, String> {
     let function = fields.object("function")?;
     let of = function.as_ref().unwrap_or(fields);

@@ -1,16 +1,7 @@
-//! Conversations, made of messages with roles, tool calls and tool results.
+//! Conversations of messages, tool calls and tool results, parsed from OpenAI [`messages`],
+//! [`sharegpt`] and Harbor's [`atif`].
 //!
-//! Three formats are parsed into [`Conversation`] and then into turns. Each assistant message is a
-//! turn, and its observation is the messages since the previous one.
-//!
-//! | file | format |
-//! |---|---|
-//! | [`messages`] | OpenAI messages: `{"messages": [..], "tools": [..], "reward": 1.0}` |
-//! | [`sharegpt`] | ShareGPT: `{"conversations": [{"from": "human", "value": ".."}]}` |
-//! | [`atif`] | ATIF, the trajectory format of Harbor |
-//! | `documents` | JSON lines, lists, single objects and Parquet rows |
-//! | `fields` | reads the keys of an object, with errors that contain their path |
-//! | `of_trajectory` | converts a trajectory to messages |
+//! Each assistant message is a turn; its observation is the messages since the previous one.
 
 pub mod atif;
 pub mod messages;
@@ -28,56 +19,55 @@ use turnwise_core::{Task, Tool, ToolCall};
 use crate::dump::Record;
 use crate::{DumpError, Format, ReadOptions, chat, read};
 
-/// Tags around tool calls in a response, as in the chat templates of Qwen and Hermes.
+/// Tags of tool calls, as in Qwen's and Hermes' templates.
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatCall {
-    /// Id by which a tool result refers to this call; empty if the file has none.
+    /// Id that a tool result refers to; empty if the file has none.
     pub id: String,
-    /// Name of the tool.
+    /// Tool name.
     pub name: String,
-    /// Arguments as JSON text with the original order of keys. Usually an object; a string if the
-    /// model's arguments were not JSON.
+    /// Arguments as JSON text: an object, or a string if the model's were not JSON.
     pub arguments: String,
 }
 
-/// One message in a conversation.
+/// A message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Text of the message.
+    /// Message text.
     pub content: String,
-    /// The model's reasoning before the text.
+    /// Reasoning before the text.
     pub reasoning: Option<String>,
-    /// Tool calls of the message.
+    /// Tool calls.
     pub calls: Vec<ChatCall>,
-    /// Id of the call whose result this tool message contains.
+    /// Call that a tool message answers.
     pub call_id: Option<String>,
-    /// Name of the tool that produced a tool message.
+    /// Tool that produced a tool message.
     pub name: Option<String>,
-    /// True if the policy wrote the message, which makes it a turn. Other assistant messages were
-    /// copied, or written by a program.
+    /// True if the policy wrote the message, which makes it a turn; other assistant messages were
+    /// copied or written by a program.
     pub sampled: bool,
-    /// False if the message is excluded from SFT (`"weight": 0`).
+    /// False if SFT excludes the message (`"weight": 0`).
     pub trained: bool,
-    /// Token ids of the message, if known.
+    /// Token ids, if known.
     pub ids: Vec<u32>,
-    /// Log-probs of the message's tokens, if known.
+    /// Token log-probs, if known.
     pub logprobs: Vec<f32>,
 }
 
 impl ChatMessage {
-    /// Creates a message; if its role is assistant, it is a turn.
+    /// Creates a message, which is a turn if its role is assistant.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
         let sampled = role == "assistant";
         Self { role: role.to_owned(), content: content.into(), sampled, trained: true, ..Self::default() }
     }
 
-    /// Returns the message as JSON for a chat template, with call arguments as objects.
+    /// Returns JSON for a chat template, with arguments as objects.
     pub fn to_json(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let mut json = format!(r#"{{"role":{},"content":{}"#, quoted(&self.role), quoted(&self.content));
@@ -103,7 +93,7 @@ impl ChatMessage {
         json + "}"
     }
 
-    /// Returns the message in OpenAI's format, with call arguments as text.
+    /// Returns OpenAI's format, with arguments as text.
     pub fn to_openai(&self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), json!(self.role));
@@ -128,12 +118,12 @@ impl ChatMessage {
 }
 
 impl ChatCall {
-    /// Returns the arguments exactly as the model wrote them, whether or not they are JSON.
+    /// Returns the arguments as the model wrote them.
     pub fn arguments_text(&self) -> String {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
 
-    /// Formats the call with `<tool_call>` tags, as in the chat templates of Qwen and Hermes.
+    /// Formats the call with `<tool_call>` tags.
     pub fn to_tagged(&self) -> String {
         let name = Value::from(self.name.as_str());
         format!("{OPEN}\n{{\"name\": {name}, \"arguments\": {}}}\n{CLOSE}", self.arguments)
@@ -145,8 +135,7 @@ impl ChatCall {
     }
 }
 
-/// Normalizes call arguments to JSON text. `given` is JSON; if it is a string that contains a JSON
-/// object, the object is used.
+/// Normalizes arguments to JSON text; a string with a JSON object becomes that object.
 pub(crate) fn arguments(given: Option<&str>) -> String {
     let Some(given) = given.map(str::trim) else { return "{}".into() };
     let Ok(text) = serde_json::from_str::<String>(given) else { return given.to_owned() };
@@ -160,24 +149,23 @@ pub(crate) fn arguments(given: Option<&str>) -> String {
 /// A conversation with its rewards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// Number of the conversation's first line in the file, counted from 1; in a Parquet file, its
-    /// row.
+    /// First line or Parquet row, from 1.
     pub line: usize,
     /// Messages in order.
     pub messages: Vec<ChatMessage>,
-    /// The available tools.
+    /// Available tools.
     pub tools: Vec<Tool>,
-    /// One reward per turn; `None` if the file has no rewards.
+    /// Rewards per turn, if the file has any.
     pub rewards: Option<Vec<f64>>,
-    /// Name of the group in the file, which may be text or a number.
+    /// Group name, a text or number.
     pub group: Option<Value>,
     /// Index in the group.
     pub sample: Option<usize>,
-    /// The training step.
+    /// Training step.
     pub step: u64,
-    /// The task, if the file contains it.
+    /// Task, if known.
     pub task: Option<Task>,
-    /// True if the task was solved; `None` if the file does not say.
+    /// Whether the task was solved, if known.
     pub success: Option<bool>,
 }
 
@@ -187,11 +175,10 @@ impl Conversation {
         self.messages.iter().filter(|message| message.sampled).count()
     }
 
-    /// Sets the rewards, given as one for the last turn or one for each turn.
+    /// Sets one reward for the last turn or one per turn.
     ///
     /// # Errors
-    /// Fails if the number of rewards differs from the number of turns, or if two rewards
-    /// contradict each other.
+    /// Fails if their number differs from the turns, or if rewards contradict each other.
     pub(crate) fn set_rewards(
         &mut self,
         outcome: Option<f64>,
@@ -235,7 +222,7 @@ impl Conversation {
         self.messages.split_at(first.unwrap_or(self.messages.len()))
     }
 
-    /// Returns the text of the last message before the first turn.
+    /// Returns the last message before the first turn.
     pub fn goal(&self) -> &str {
         self.split_prompt().0.last().map_or("", |message| &message.content)
     }
@@ -275,16 +262,16 @@ impl Conversation {
     }
 }
 
-/// Conversations of a file.
+/// A file's conversations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversations {
-    /// Conversations, in the order of the file.
+    /// Conversations in file order.
     pub conversations: Vec<Conversation>,
-    /// Notes for the user about how the file was read.
+    /// Notes for the user about reading the file.
     pub notes: Vec<String>,
 }
 
-/// Reads conversations from a file in any supported format, keeping the structure of messages.
+/// Reads conversations in any supported format, keeping their messages.
 ///
 /// ```
 /// use turnwise_trajectory_io::{ReadOptions, read_conversations};

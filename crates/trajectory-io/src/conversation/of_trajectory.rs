@@ -1,5 +1,4 @@
-//! Converts trajectories to messages: observations keep their roles, and responses become assistant
-//! messages.
+//! Converts trajectories to messages.
 
 use turnwise_core::{Part, Reasoning, Trajectory, Turn};
 
@@ -7,15 +6,15 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Returns a trajectory as a conversation, with the environment's rewards. A summary request
-    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, and the summary an
-    /// assistant message.
+    /// Converts a trajectory, with the environment's rewards. A summary request
+    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, the summary an assistant
+    /// message.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();
         let mut before: Option<&Turn> = None;
         for (index, turn) in trajectory.turns.iter().enumerate() {
             if turn.is_compaction() && before.is_some_and(|before| !before.calls.is_empty()) {
-                // Results must follow their calls; they are in the turn after the summary.
+                // Results that come after a summary must still follow their calls.
                 let next = trajectory.turns.get(index + 1);
                 let (parts, text) = next.map_or((&[][..], ""), |next| (&next.parts[..], &next.observation));
                 observed(&mut messages, parts, text, before);
@@ -46,7 +45,6 @@ impl Conversation {
     }
 }
 
-/// Adds a turn's observation, or the final one. `before` is the previous turn.
 fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before: Option<&Turn>) {
     let calls = before.map(|turn| turn.calls.as_slice()).unwrap_or_default();
     let result = |id: &str, text: &str| {
@@ -79,7 +77,6 @@ fn said(turn: &Turn) -> ChatMessage {
     let (reasoning, answer) = match Reasoning::of_continued(text) {
         Reasoning::Closed(reasoning, answer) => (Some(reasoning.trim().to_owned()), answer.trim_start()),
         Reasoning::None(answer) => (None, answer),
-        // Cut off during reasoning; the closing tag was not the model's.
         Reasoning::Unclosed(_) => (None, text.as_str()),
     };
     let mut content = answer.to_owned();
@@ -100,13 +97,13 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Returns a response without its tool calls; `words` is its text without them.
+/// Returns a response without calls; `words` is its text.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();
     }
     if !answer.contains(OPEN) {
-        // Templates without tags write only the calls (Llama's JSON, a list of Python calls).
+        // Without tags, templates write only the calls (Llama's JSON).
         return String::new();
     }
     let mut content = String::new();

@@ -1,17 +1,16 @@
 //! ShareGPT:
-//! `{"conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}`, with
-//! optional `system` and `tools`, as in LLaMA-Factory.
+//! `{"conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}`,
+//! optionally with `system` and `tools`, as in LLaMA-Factory.
 //!
 //! | `from` | role |
 //! |---|---|
 //! | `human`, `user` | user |
 //! | `gpt`, `chatgpt`, `bing`, `bard`, `model`, `assistant` | assistant |
-//! | `function_call` | assistant, whose `value` is the JSON of one call (`name`, `arguments`) or of a list of calls |
-//! | `observation`, `tool`, `function_response` | tool: the result of the preceding call |
+//! | `function_call` | assistant: JSON of one call (`name`, `arguments`) or a list |
+//! | `observation`, `tool`, `function_response` | tool: result of the preceding call |
 //! | `system` | system |
 //!
-//! Entries may also have `role` and `content` instead of `from` and `value`. `reward`,
-//! `turn_rewards`, `group` and other keys have the same meaning as in [`super::messages`].
+//! `role` and `content` also work. For other keys, see [`super::messages`].
 
 use std::path::Path;
 
@@ -35,7 +34,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     let mut number = 0;
     for item in &items {
         let mut message = message(item, &mut number)?;
-        // A result after a single call belongs to that call.
+        // A result after a single call belongs to it.
         if message.role == "tool"
             && message.call_id.is_none()
             && let Some([call]) = conversation.messages.last().map(|last| last.calls.as_slice())
@@ -49,7 +48,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     Ok(conversation)
 }
 
-/// Parses a message; `number` counts the calls, because this format has no call ids.
+/// Parses a message; `number` counts calls to make their ids.
 fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, String> {
     let Some(from) = fields.text("from")? else {
         if fields.raw("role").is_some() {

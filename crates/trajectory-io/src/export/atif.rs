@@ -1,5 +1,4 @@
-//! Exports ATIF, with one step per message. The results of a step's calls become the observation of
-//! that step.
+//! Exports ATIF: one step per message, with the results of its calls as observation.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +7,7 @@ use crate::{ChatCall, ChatMessage};
 
 pub(super) fn id(one: &Exported) -> String {
     let of = &one.conversation;
-    // A group's name may have characters that file names do not allow.
+    // Group names may be invalid file names.
     let plain = |letter: char| if letter.is_alphanumeric() || "-_".contains(letter) { letter } else { '-' };
     let group: String = one.group().chars().map(plain).take(60).collect();
     format!("step-{:06}-group-{group}-sample-{}", of.step, of.sample.unwrap_or(0))
@@ -24,7 +23,7 @@ pub(super) fn trajectory(one: &Exported) -> String {
         "extra": one.header(),
         "steps": steps,
     });
-    // Inserted as text, so that the keys of a schema keep their order.
+    // As text, so schema keys keep their order.
     let tools = one.tools().map_or_else(String::new, |tools| format!(r#","tool_definitions":{tools}"#));
     let agent = format!(r#"{{"name":"turnwise","version":"{}"{tools}}}"#, env!("CARGO_PKG_VERSION"));
     let rest = rest.to_string();

@@ -1,14 +1,14 @@
-//! Exports trajectories as OpenAI messages, ATIF, or files for verl and TRL.
+//! Exports trajectories as OpenAI messages, ATIF, or files for verl and TRL, all of which Turnwise
+//! can read.
 //!
 //! | format | file |
 //! |---|---|
-//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face dataset), `.jsonl`, `.jsonl.zst`: one conversation per row, see [`messages`](crate::conversation::messages) |
-//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with one `.json` file per trajectory |
-//! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst`: rollout dump with `input`, `output`, `score`, `step`, `uid` |
-//! | [`ExportFormat::Trl`] | `.parquet` with `prompt` and `completion` as messages, plus `reward` and `step` |
+//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face dataset), `.jsonl`, `.jsonl.zst`, see [`messages`](crate::conversation::messages) |
+//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder of `.json` files |
+//! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst` with `input`, `output`, `score`, `step`, `uid` |
+//! | [`ExportFormat::Trl`] | `.parquet` with `prompt`, `completion`, `reward`, `step` |
 //!
-//! Exported rewards are those from the environment. verl and TRL have one reward per trajectory,
-//! the sum over its turns. Turnwise can also read all of these files.
+//! Rewards are the environment's; for verl and TRL, their sum per trajectory.
 
 mod atif;
 mod parquet;
@@ -23,7 +23,7 @@ use turnwise_core::Trajectory;
 use crate::write::{Form, form_of, save, save_lines, save_table};
 use crate::{Conversation, DumpError};
 
-/// Format to export to.
+/// Export format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// OpenAI messages.
@@ -40,7 +40,7 @@ impl ExportFormat {
     /// All formats.
     pub const ALL: [Self; 4] = [Self::Messages, Self::Atif, Self::Verl, Self::Trl];
 
-    /// Returns the format's name on the command line.
+    /// Returns the command-line name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -61,12 +61,12 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// A conversation, optionally with advantages.
+/// A conversation with optional advantages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exported {
-    /// The conversation.
+    /// Exported conversation.
     pub conversation: Conversation,
-    /// One advantage per turn.
+    /// Advantages per turn.
     pub advantages: Option<Vec<f64>>,
 }
 
@@ -101,7 +101,6 @@ impl Exported {
         (!tools.is_empty()).then(|| format!("[{}]", list.join(",")))
     }
 
-    /// Returns all keys other than messages (see [`messages`](crate::conversation::messages)).
     fn header(&self) -> serde_json::Map<String, Value> {
         let Conversation { rewards, group, sample, step, task, success, .. } = &self.conversation;
         let mut header = serde_json::Map::new();
@@ -126,7 +125,7 @@ impl Exported {
         let messages = self.conversation.messages.iter().map(crate::ChatMessage::to_openai);
         line.insert("messages".into(), messages.collect());
         let mut text = Value::Object(line).to_string();
-        // Appended as text, so that the keys of a schema keep their order.
+        // As text, so schema keys keep their order.
         if let Some(tools) = self.tools() {
             text.pop();
             text.push_str(&format!(r#","tools":{tools}}}"#));
@@ -161,11 +160,10 @@ pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     Err(DumpError::file(path, format!("the name must end in {endings} for the format {}", format.name())))
 }
 
-/// Writes trajectories to a file, or for ATIF to a folder. A file is replaced atomically.
+/// Writes trajectories to a file, replaced atomically, or for ATIF to a folder.
 ///
 /// # Errors
-/// Fails if the extension does not match the format ([`check_name`]), or if the operating system or
-/// the Parquet writer returns an error.
+/// Fails if the extension does not match ([`check_name`]) or writing fails.
 pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Result<(), DumpError> {
     check_name(path, format)?;
     if format == ExportFormat::Atif && path.extension().is_none() {

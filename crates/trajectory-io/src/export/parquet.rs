@@ -1,4 +1,4 @@
-//! Exports Parquet files with messages as lists of structs, as in Hugging Face's `datasets`.
+//! Exports Parquet with messages as lists of structs, as in Hugging Face's `datasets`.
 
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -7,8 +7,7 @@ use super::Exported;
 use crate::ChatMessage;
 use crate::write::{Columns, column, list, optional, table};
 
-/// Schema of a column that contains messages. Call arguments and tools are stored as text, because
-/// all structs in a column must have the same keys.
+/// Column of messages. Arguments and tools are text, because a column's structs share their keys.
 const MESSAGES: &str = "required group NAME (list) { repeated group list { required group element {
     required binary role (utf8);
     required binary content (utf8);
@@ -88,7 +87,7 @@ fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result
     let write = |rows: &mut Columns<'_, '_>, text: Text<'_>, required: bool| {
         let (values, mut defined, repeated) = of_messages(text);
         if required {
-            // Required columns have no definition level for optional text.
+            // Required columns lack the definition level of optional text.
             for level in &mut defined {
                 *level = (*level).min(1);
             }

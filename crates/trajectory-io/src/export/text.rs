@@ -1,12 +1,11 @@
-//! Exports verl's rollout dump, as text with the headings of a chat template.
+//! Exports verl's rollout dump as text with template headings.
 
 use serde_json::{Value, json};
 
 use super::Exported;
 use crate::ChatMessage;
 
-/// Returns a trajectory as a sample of verl's `rollout_data_dir`; if it has no group, `index` is
-/// used as the group's name.
+/// Returns a sample of verl's `rollout_data_dir`; `index` replaces a missing group.
 pub(super) fn sample(one: &Exported, index: usize) -> Value {
     let (before, after) = one.conversation.split_prompt();
     let mut input = String::new();
@@ -30,7 +29,6 @@ pub(super) fn sample(one: &Exported, index: usize) -> Value {
     line
 }
 
-/// Formats a message as text, with tags around reasoning and calls as in Qwen's template.
 fn words(message: &ChatMessage) -> String {
     let mut text = String::new();
     if let Some(reasoning) = &message.reasoning {

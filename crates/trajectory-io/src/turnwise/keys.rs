@@ -1,4 +1,4 @@
-//! Valid keys in a line, and the types of their values.
+//! Keys of a line and the types of their values.
 
 use std::path::Path;
 
@@ -54,9 +54,9 @@ pub(super) enum Kind {
     Count,
     Number,
     Numbers,
-    /// Numbers; null if not finite.
+    /// Numbers, null if not finite.
     Logprobs,
-    /// A number or a list of numbers.
+    /// A number or list of numbers.
     Values,
     Ids,
     List,
@@ -66,7 +66,6 @@ pub(super) enum Kind {
     Tools,
     Parts,
     Calls,
-    /// Metadata of an agent's request.
     Agent,
     Turn,
 }
@@ -90,7 +89,7 @@ impl Kind {
             Self::Task => TaskLine::deserialize(value).is_ok(),
             Self::Stop => StopReason::deserialize(value).is_ok(),
             Self::Sequences => Vec::<TokenSequence>::deserialize(value).is_ok(),
-            // A tool needs raw JSON text, which a `Value` does not have.
+            // `Tool` needs raw JSON text.
             Self::Tools => serde_json::from_str::<Vec<Tool>>(&value.to_string()).is_ok(),
             Self::Parts => Vec::<Part>::deserialize(value).is_ok(),
             Self::Calls => Vec::<ToolCall>::deserialize(value).is_ok(),
@@ -134,7 +133,7 @@ pub(super) fn is_used(keys: &[&str]) -> bool {
     }
 }
 
-/// Rejects values of the wrong type and, in hand-written lines, unknown keys.
+/// Rejects wrong types and, in hand-written lines, unknown keys.
 pub(super) fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
     let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {

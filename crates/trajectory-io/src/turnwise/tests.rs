@@ -9,7 +9,6 @@ fn turn() -> Value {
     json!({"observation": "s0", "action": "open", "reward": 1.0})
 }
 
-/// Reads a line from a file and from memory, which must give the same result.
 fn read_line(line: &Value) -> Result<Trajectory, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.jsonl");
@@ -102,7 +101,7 @@ fn numbers_that_json_does_not_have_are_named() {
     std::fs::write(&path, text.replace("1.0", "NaN")).unwrap();
     let error = records(&path, &mut Vec::new()).err().unwrap().to_string();
     assert!(error.contains("line 1: `turns.reward` is NaN, and JSON has no such number"), "{error}");
-    // A run of another version may write more keys.
+    // Other versions may write more keys.
     std::fs::write(&path, text.replacen('{', r#"{"schema_version": 1, "more": [NaN],"#, 1)).unwrap();
     assert_eq!(records(&path, &mut Vec::new()).unwrap().len(), 1);
 }
@@ -130,8 +129,7 @@ fn what_a_run_did_not_train_on_is_left_out() {
         };
         dump.batches.iter().map(origins).collect()
     };
-    // Step 0 was trained on: the failed trajectory and the other of its group have no advantages.
-    // Step 1 was not, and one trajectory failed.
+    // Step 0 was trained on, except the failed trajectory and another. Step 1 was not.
     let dump = read(&[
         line(0, "a", true, "max_turns"),
         line(0, "b", false, "environment_error"),

@@ -1,4 +1,4 @@
-//! Client for AppWorld's environment servers.
+//! AppWorld client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use super::settings::AppWorldConfig;
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
     pub(super) instruction: String,
-    /// The person whom the agent works for.
     pub(super) supervisor: Map<String, Value>,
     #[serde(default)]
     pub(super) datetime: Value,
@@ -48,7 +47,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Creates a client for the servers in the settings.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -63,7 +61,6 @@ impl Client {
         self.urls.len()
     }
 
-    /// Returns a task, even if the server is running a different one.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
@@ -86,7 +83,6 @@ impl Client {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// Returns true if the agent's code has marked the task as complete.
     pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }
@@ -95,7 +91,7 @@ impl Client {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }
 
-    /// Ends a task. Failures are ignored, because the next task replaces it.
+    /// Ends a task; the next one replaces it even after a failure.
     pub(super) fn close(&self, server: usize, id: &str) {
         let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
     }
@@ -125,7 +121,7 @@ impl Client {
 fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<T, ServerError> {
     match reply.status {
         200 => {}
-        // AppWorld also replies so about a task that another client has started.
+        // AppWorld also returns this for another client's task.
         500.. => return Err(ServerError::Lost(format!("it answers HTTP {} to /{path}", reply.status))),
         status => {
             return Err(ServerError::Answer(format!(

@@ -17,13 +17,12 @@ use turnwise_env::task_files::{Splits, lines};
 
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
 
-/// How long a reset waits for a server that is still used by another episode.
+/// How long a reset waits for a server in use.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Prefix of the output when code fails.
 const FAILED: &str = "Execution failed.";
 
-/// Tasks of AppWorld.
+/// AppWorld tasks.
 #[derive(Clone, Debug)]
 pub struct AppWorldSet(Arc<Served>);
 
@@ -41,8 +40,7 @@ impl AppWorldSet {
     /// `max_turns` above 0, episodes end after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, a file cannot be read, a server cannot be reached, or a
-    /// server does not know a task.
+    /// Fails if a setting is invalid, a file unreadable, a server unreachable, or a task unknown.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();
@@ -66,7 +64,6 @@ impl AppWorldSet {
     }
 }
 
-/// Returns the tasks in a file that has one name per line.
 fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     let mut tasks = Vec::new();
     for (number, line) in lines(path)? {
@@ -77,8 +74,7 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
         }
         let described = client.task(0, id)?;
         let mut task = Task::new(id, "appworld", described.instruction);
-        // The server selects the task by this name: equal instructions with different names are
-        // different tasks.
+        // Equal instructions with different names are different tasks.
         task.metadata.insert("task_id".into(), id.into());
         // `07b42fd_2` is the second task of the scenario `07b42fd`.
         if let Some((scenario, _)) = id.rsplit_once('_') {
@@ -89,7 +85,6 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// Returns the first observation: the supervisor's name and addresses, and the date.
 fn introduction(described: &Described) -> String {
     let field = |key: &str| described.supervisor.get(key).map(plain).unwrap_or_default();
     format!(
@@ -102,8 +97,7 @@ fn introduction(described: &Described) -> String {
     )
 }
 
-/// Returns an action's code, from the argument `code` of a call, or from text with or without a
-/// code fence.
+/// Returns an action's code: a call's argument `code`, or text with or without fence.
 fn code(action: &Action) -> Result<String, &'static str> {
     if let Some(call) = action.call() {
         let code = call.arguments.get("code").and_then(Value::as_str);
@@ -116,8 +110,6 @@ fn code(action: &Action) -> Result<String, &'static str> {
     if code.is_empty() { Err("there is no code in it") } else { Ok(code.to_owned()) }
 }
 
-/// Returns the code inside a fence, without a language name (`python`, `py`, `python3`) on its
-/// first line.
 fn after_info(fenced: &str) -> &str {
     let is_info = |line: &str| line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte));
     match fenced.split_once('\n') {
@@ -230,7 +222,7 @@ impl Drop for AppWorldEnvironment {
     }
 }
 
-/// The environment kind `appworld`.
+/// Environment kind `appworld`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AppWorldKind;
 

@@ -1,4 +1,4 @@
-//! Rewards for MCP tasks, by comparing answers or by calling a judging tool.
+//! Rewards from answers or a judging tool.
 
 use serde_json::Value;
 
@@ -16,11 +16,11 @@ impl Rules {
     }
 }
 
-/// Returns the reward from a judging tool's result, which may be a number or bool (alone, or under
-/// `result` or `reward`) or text.
+/// Returns a judging tool's reward: a number or bool (alone, or under `result` or `reward`) or
+/// text.
 ///
 /// # Errors
-/// Fails if the tool failed, or if its result contains no such value.
+/// Fails if the tool failed or returned no such value.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

@@ -1,7 +1,6 @@
-//! Environments made of tools from MCP servers: `kind = "mcp"`.
+//! Tools from MCP servers: `kind = "mcp"`.
 //!
-//! MCP does not define rewards. Each task line therefore contains answers, or names a tool that
-//! judges the final state.
+//! MCP has no rewards, so each task line has answers or names a tool that judges the final state.
 
 mod judge;
 mod session;

@@ -1,4 +1,4 @@
-//! An MCP client session with a child process or over streamable HTTP.
+//! An MCP session with a child process or over streamable HTTP.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,6 @@ use super::settings::McpConfig;
 use crate::environments::error::ServerError;
 use crate::http::{Proxies, build, client_builder, seconds};
 
-/// Environment variables passed to every server process.
 const USUAL: [&str; 11] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "TEMP"];
 
@@ -26,12 +25,10 @@ const STDERR: usize = 2048;
 
 const PAGES: usize = 100;
 
-/// How long to wait for a server to shut down.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) enum Transport {
-    /// stdin and stdout of a child process.
     Stdio,
     Http(String),
 }
@@ -57,10 +54,7 @@ pub(super) struct Caller {
 }
 
 impl Session {
-    /// Starts a server or connects to one, and initializes the session.
-    ///
-    /// # Errors
-    /// Fails if the server cannot be reached, or does not support a known MCP version.
+    /// Opens and initializes a session.
     pub(super) async fn open(
         transport: Transport,
         key: Option<String>,
@@ -83,7 +77,7 @@ impl Session {
                     let mut settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                         .max_sse_event_size(config.max_message_bytes)
                         .max_json_response_size(config.max_message_bytes)
-                        // A new session would not have the old one's state.
+                        // A new session would lose the state.
                         .reinit_on_expired_session(false);
                     if let Some(key) = key {
                         settings = settings.auth_header(key);
@@ -110,17 +104,13 @@ impl Session {
         Ok(Self { client, caller })
     }
 
-    /// Ends the session and, if there is one, its process.
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
     }
 }
 
 impl Caller {
-    /// Returns the server's tools in the protocol's format.
-    ///
-    /// # Errors
-    /// Fails if the server returns an error, or if the list of tools never ends.
+    /// Returns the tools in the protocol's format.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -142,7 +132,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. An invalid tool name or invalid arguments count as a failure of the tool.
+    /// Calls a tool; an invalid name or arguments count as its failure.
     pub(super) async fn call(
         &self,
         name: String,
@@ -180,7 +170,7 @@ impl Caller {
     }
 }
 
-/// Returns the command that starts the server, with a minimal set of environment variables.
+/// Returns the server's command with minimal environment variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);

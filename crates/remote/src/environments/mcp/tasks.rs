@@ -1,4 +1,4 @@
-//! Parses the lines of task files.
+//! Task file lines.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,6 @@ use turnwise_core::{Task, TaskLimits};
 
 use crate::environments::demonstrations::keep;
 
-/// Metadata key under which a task's rules are stored.
 const RULES: &str = "rules";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,7 +14,6 @@ pub(super) struct Call {
     pub(super) tool: String,
     #[serde(default)]
     pub(super) arguments: Map<String, Value>,
-    /// Argument that receives the policy's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer_argument: Option<String>,
 }
@@ -25,7 +23,7 @@ pub(super) struct Call {
 pub(super) enum Match {
     #[default]
     Exact,
-    /// A regular expression that must match the whole answer.
+    /// Must match the whole answer.
     Regex,
 }
 
@@ -36,7 +34,7 @@ pub(super) struct Rules {
     pub(super) answers: Vec<String>,
     #[serde(default, rename = "match")]
     pub(super) comparison: Match,
-    /// Tool that judges the task, used instead of answers.
+    /// Judging tool, used instead of answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<Call>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -64,10 +62,7 @@ pub(super) struct Line {
     limits: TaskLimits,
 }
 
-/// Creates a task from a line.
-///
-/// # Errors
-/// Fails if the line has neither answers nor a judging tool, or if a regular expression is invalid.
+/// Creates a task.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
@@ -99,12 +94,11 @@ pub(super) fn task(line: Line) -> Result<Task, String> {
     Ok(task)
 }
 
-/// Compiles a regular expression that must match the whole answer.
+/// Compiles an expression that must match the whole answer.
 pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
     regex::Regex::new(&format!("^(?:{answer})$"))
 }
 
-/// Returns the rules of a task.
 pub(super) fn rules(task: &Task) -> Result<Rules, String> {
     let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
     Rules::deserialize(rules).map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! A server's tools as the policy sees and calls them.
+//! Tools as the policy calls them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use crate::environments::text::plain;
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Tool>,
-    /// Tool names, each with its argument fields if the tool declares them.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
@@ -29,12 +28,10 @@ pub(super) fn name_of(tool: &Value) -> &str {
 }
 
 impl Tools {
-    /// Returns the tools that the policy can use, and the call that ends an episode. `judges` are
-    /// the tools that judge tasks.
+    /// Returns the policy's tools and the answer call; `judges` are the judging tools.
     ///
     /// # Errors
-    /// Fails if a tool in `env.tools` does not exist, or if a tool has the same name as the answer
-    /// call.
+    /// Fails if a tool in `env.tools` does not exist or has the answer call's name.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,
@@ -77,11 +74,10 @@ impl Tools {
         &self.shown
     }
 
-    /// Parses an action, written as a tool call, as text of the form `name({..})`, or as a JSON
-    /// object.
+    /// Parses a tool call, a text `name({..})`, or a JSON object.
     ///
     /// # Errors
-    /// Fails if the call is invalid; the message is shown to the policy.
+    /// Fails if the call is invalid, with a message for the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),

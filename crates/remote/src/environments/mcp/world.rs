@@ -24,10 +24,10 @@ use crate::http::api_key;
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// How long a reset waits for a session that is still used by another episode.
+/// How long a reset waits for a session in use.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Tasks to be solved with tools from MCP servers.
+/// Tasks with tools from MCP servers.
 #[derive(Clone, Debug)]
 pub struct McpSet(Arc<Served>);
 
@@ -44,12 +44,11 @@ struct Served {
 }
 
 impl McpSet {
-    /// Reads the tasks and requests the list of tools from a server. With `max_turns` above 0,
-    /// episodes end after that many actions.
+    /// Reads the tasks and a server's tools. With `max_turns` above 0, episodes end after that many
+    /// actions.
     ///
     /// # Errors
-    /// Fails if a setting or task is invalid, or if a server cannot be reached or lacks a tool that
-    /// a task names.
+    /// Fails if a setting or task is invalid, or if a server is unreachable or lacks a task's tool.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
         if config.tasks.is_empty() {
             let reason =
@@ -116,7 +115,6 @@ fn named(error: ServerError, transport: &Transport, server: usize) -> ServerErro
     }
 }
 
-/// Returns the tools that judge tasks, and all tools that tasks call.
 fn tools_of(splits: &Splits) -> Result<(BTreeSet<String>, BTreeSet<String>), EnvError> {
     let (mut judges, mut all) = (BTreeSet::new(), BTreeSet::new());
     for split in splits.names() {
@@ -232,7 +230,6 @@ impl Served {
         Ok((reward, reward >= self.config.success_reward))
     }
 
-    /// Ends a session in the background; its slot is freed afterwards.
     fn end(&self, episode: Episode) {
         let Episode { session, slot, .. } = episode;
         self.thread.handle().spawn(async move {
@@ -262,7 +259,7 @@ impl Environment for McpEnvironment {
         let cut_off = episode.turns >= episode.max_turns;
         let mut answer = None;
         let (text, understood) = match served.tools.read(action) {
-            // The policy's template explains calls of another format best.
+            // The policy's template explains other formats best.
             Err(reason) => match action {
                 Action::Malformed { error, .. } => (error.clone(), false),
                 _ => (format!("That is no call of a tool: {reason}."), false),
@@ -306,7 +303,7 @@ impl Drop for McpEnvironment {
     }
 }
 
-/// The environment kind `mcp`.
+/// Environment kind `mcp`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct McpKind;
 

@@ -1,4 +1,4 @@
-//! Converts the policy's text to actions that match the server's schema.
+//! Converts the policy's text to the server's actions.
 
 use serde_json::{Map, Value, json};
 use turnwise_core::{Action, ToolCall};
@@ -6,31 +6,24 @@ use turnwise_core::{Action, ToolCall};
 use crate::environments::error::ServerError;
 use crate::environments::schema::{Field, Fields};
 
-/// Action field that is not set by the policy.
 const METADATA: &str = "metadata";
 
-/// An environment's action schema, from its `/schema`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ActionSchema {
     fields: Fields,
-    /// Index of the field that receives plain text.
     text: Option<usize>,
-    /// True if actions are tool calls.
     pub(super) calls_tools: bool,
 }
 
 impl ActionSchema {
-    /// Parses an action schema. `text` names the field for plain text; by default it is the only
-    /// required field, or the only field.
-    ///
-    /// # Errors
-    /// Fails if the schema is not supported.
+    /// Parses a schema. `text` names the plain-text field; by default the only required, or only,
+    /// field.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));
         };
         let has = |name: &str| fields.position(name).is_some();
-        // OpenEnv also accepts tool calls if the action class is the generic one.
+        // The generic action class also accepts tool calls.
         let calls_tools = (has("tool_name") && has("arguments")) || fields.known.is_empty();
         let only = |chosen: &dyn Fn(&Field) -> bool| {
             let mut found =
@@ -51,13 +44,11 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// Converts an action to the format that the server expects. Text that is a JSON object
-    /// matching the schema is used unchanged; other text becomes the value of the plain-text field.
-    /// A call becomes a tool call if the server has tools; otherwise its arguments are used as the
-    /// action.
+    /// Converts an action. Text becomes the plain-text field, unless it is a JSON object of the
+    /// schema. A call stays one if the server has tools; otherwise its arguments are the action.
     ///
     /// # Errors
-    /// Fails if the action does not match the schema; the message is shown to the policy.
+    /// Fails if the action does not match, with a message for the policy.
     pub(super) fn action(&self, action: &Action) -> Result<Map<String, Value>, String> {
         match action {
             Action::Call(call) if self.calls_tools => tool_call(call),
@@ -135,7 +126,6 @@ mod tests {
             "",
         );
         assert_eq!(act(&echo, " hi ").unwrap(), json!({"message": "hi"}));
-        // An object of the schema is the action; other objects are text.
         assert_eq!(
             act(&echo, r#"{"message":"hi","loud":true}"#).unwrap(),
             json!({"message": "hi", "loud": true})

@@ -1,8 +1,7 @@
 //! OpenEnv environments: `kind = "openenv"`.
 //!
-//! Each episode is one session (`WS /ws`), because each of OpenEnv's HTTP calls creates a new
-//! environment. A server allows only a few sessions (`max_concurrent_envs`, 1 by default). Set
-//! `sessions_per_server` to that number, which limits the number of concurrent episodes.
+//! Each episode is one session (`WS /ws`), because each HTTP call would create a new environment.
+//! Set `sessions_per_server` to the server's `max_concurrent_envs` (default 1).
 
 mod action;
 mod session;

@@ -1,7 +1,7 @@
-//! A WebSocket connection that handles one request at a time.
+//! A WebSocket connection for one request at a time.
 //!
-//! A task on the request thread reads from the socket at all times, because servers send pings
-//! during sampling and close connections that do not reply.
+//! A task on the request thread always reads, because servers ping during sampling and close
+//! connections that do not reply.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ struct Order {
     reply: oneshot::Sender<Result<String, ServerError>>,
 }
 
-/// A session. Dropping the session closes the connection properly.
+/// Closes the connection properly when dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     orders: mpsc::Sender<Order>,
@@ -44,11 +44,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to an address (`ws://` or `wss://`), with an API key if one is given.
-    ///
-    /// # Errors
-    /// Fails if the server cannot be reached, or does not accept WebSocket connections at this
-    /// address.
+    /// Connects to a `ws://` or `wss://` address.
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
@@ -69,8 +65,7 @@ impl Session {
     /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// Fails if the connection was lost, or if the reply took too long or was too large. The
-    /// session cannot be used afterwards.
+    /// Fails, ending the session, if the connection is lost or the reply too slow or large.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());
@@ -87,15 +82,14 @@ impl Session {
     }
 }
 
-/// Handles requests until the sender is dropped or the connection ends.
 async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
     let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
-    // A message before the first request: the reason why the server closes.
+    // A message before the first request tells why the server closes.
     let mut greeting = None;
     let mut asked = false;
     let end = loop {
         tokio::select! {
-            // A message received before a request is not its reply.
+            // A message before a request is not its reply.
             biased;
             message = socket.next() => match message {
                 Some(Ok(Message::Text(text))) => match waiting.take() {
@@ -130,15 +124,14 @@ async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Li
                         let _ = order.reply.send(Ok(text));
                     } else {
                         waiting = Some(order.reply);
-                        // If sending fails, reading returns the reason that the server may have
-                        // sent before closing.
+                        // If sending fails, reading returns the server's reason.
                         let _ = socket.send(Message::text(order.text)).await;
                     }
                 }
             },
         }
     };
-    // Close before the waiting caller is notified.
+    // Close before notifying the caller.
     drop(socket);
     if let Some(reply) = waiting {
         let _ = reply.send(Err(end.clone()));
@@ -148,7 +141,6 @@ async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Li
     }
 }
 
-/// Describes a lost connection without its address.
 fn lost(error: &Error, limits: Limits) -> ServerError {
     ServerError::Lost(match error {
         Error::Io(error) => format!("no connection ({error}); is the server up?"),

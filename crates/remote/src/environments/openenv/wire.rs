@@ -21,11 +21,10 @@ pub(super) fn list_tools() -> String {
         .to_string()
 }
 
-/// An observation, its reward, and whether the episode has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
     pub(super) fields: Map<String, Value>,
-    /// The reward; 0 if missing.
+    /// 0 if missing.
     pub(super) reward: f64,
     pub(super) done: bool,
 }
@@ -35,9 +34,8 @@ pub(super) enum Answer {
     Seen(Seen),
     Mcp(Value),
     Error {
-        /// Error code, such as `VALIDATION_ERROR`.
         code: String,
-        /// Message with the invalid fields, if known.
+        /// Names invalid fields, if known.
         message: String,
     },
 }
@@ -50,7 +48,6 @@ struct Envelope {
     data: Map<String, Value>,
 }
 
-/// Parses a reply.
 pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     let wrong = |reason: &str| ServerError::Answer(format!("no answer of OpenEnv: {reason}"));
     let Envelope { kind, mut data } =
@@ -95,7 +92,7 @@ pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     }
 }
 
-/// Formats a pydantic validation error as the field and the problem.
+/// Formats a pydantic error as field and problem.
 fn fault(error: &Value) -> String {
     let parts = error.get("loc").and_then(Value::as_array);
     let places: Vec<String> = parts.into_iter().flatten().map(plain).collect();

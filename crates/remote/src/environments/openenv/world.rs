@@ -29,10 +29,9 @@ const TEST_SEEDS: u64 = 1_000_000;
 
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Delay before a full server is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Tasks of an OpenEnv environment.
+/// OpenEnv tasks.
 #[derive(Clone, Debug)]
 pub struct OpenEnvSet(Arc<Served>);
 
@@ -69,11 +68,11 @@ struct Line {
 }
 
 impl OpenEnvSet {
-    /// Requests the environment's schema and description from the servers. With `max_turns` above
-    /// 0, episodes are truncated after that many actions.
+    /// Requests schema and description from the servers. With `max_turns` above 0, episodes are
+    /// truncated after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, or if a server cannot be reached or is not an OpenEnv server.
+    /// Fails if a setting is invalid, or a server unreachable or not OpenEnv.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
         let urls = addresses(&config.urls)?;
         let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
@@ -98,7 +97,7 @@ impl OpenEnvSet {
             bytes: config.max_message_bytes,
         };
         let slots = Slots::new(urls.len(), config.sessions_per_server);
-        // `http` becomes `ws`, and `https` becomes `wss`.
+        // `https` becomes `wss`.
         let sockets = urls.iter().map(|url| below(url, "ws").replacen("http", "ws", 1)).collect();
         let config = config.clone();
         Ok(Self(Arc::new(Served {
@@ -156,8 +155,7 @@ fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
                 task.metadata.insert("seed".into(), seed.into());
             }
             task.metadata.insert("reset".into(), line.reset.into());
-            // The server selects the task by this name, so tasks with different names are
-            // different.
+            // The server selects tasks by this name.
             task.metadata.insert("episode_id".into(), task.id.clone().into());
             keep(&mut task, line.demonstration);
             Ok(task)
@@ -184,15 +182,12 @@ impl Served {
         wire::read(&text)
     }
 
-    /// Opens a session on a server that has room, and returns the session and its first
-    /// observation.
     fn begin(&self, message: &str) -> Result<(Slot, Session, Seen), ServerError> {
         let until = Instant::now() + seconds(self.config.full_timeout_s);
         let mut avoid = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Some(slot) = self.slots.take(&avoid, left.min(AGAIN)) else {
-                // Every server has been tried, or is in use.
                 avoid.clear();
                 if left.is_zero() {
                     return Err(ServerError::Full(
@@ -302,13 +297,12 @@ struct Episode {
     tools: Vec<Tool>,
     turns: usize,
     total: f64,
-    /// Admissible actions from the last observation, shown again after an invalid action.
+    /// Last admissible actions, repeated after an invalid one.
     admissible: Vec<String>,
 }
 
 impl OpenEnvEnvironment {
-    /// Returns the arguments for a reset. If the task does not set the seed, a 31-bit seed is used,
-    /// which every random number generator accepts.
+    /// Returns reset arguments; the default seed has 31 bits, which every generator accepts.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());
@@ -402,7 +396,7 @@ impl Environment for OpenEnvEnvironment {
     }
 }
 
-/// The environment kind `openenv`.
+/// Environment kind `openenv`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenEnvKind;
 

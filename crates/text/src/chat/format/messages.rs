@@ -1,15 +1,15 @@
-//! Prompts for conversations that the client stores, and the tokens between their replies.
+//! Prompts for conversations that the client stores.
 
 use super::{Call, ChatFormat, REPLY};
 use crate::chat::{Message, Tool};
 use crate::{TextError, Tokenizer};
 
 impl ChatFormat {
-    /// Returns the prompt for a conversation with these messages. If `own_system` is true, the
-    /// first message has the role `system`; otherwise the format's system message is added.
+    /// Returns the prompt for a conversation. Set `own_system` if the first message has the role
+    /// `system`; otherwise the format's system message is added.
     ///
     /// # Errors
-    /// Fails with the template's line if the template rejects the messages or cannot be rendered.
+    /// Fails with the template's line if it cannot render the messages.
     pub fn conversation(
         &self,
         tokenizer: &Tokenizer,
@@ -25,8 +25,8 @@ impl ChatFormat {
         Ok(tokenizer.encode(&text))
     }
 
-    /// Returns the tokens between a reply that made these calls and the next reply. The messages
-    /// `following` come in between. `last` is the last sampled token of the reply.
+    /// Returns the tokens between a reply that made `calls` and the next reply, with the messages
+    /// `following` between them. `last` is the reply's last sampled token.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`].

@@ -1,8 +1,7 @@
-//! Tool calls in multi-turn conversations: replies with calls, and the template's text for the
-//! results.
+//! Tool calls and results in multi-turn conversations.
 //!
-//! Replies are kept as sampled. Some templates refer back to earlier calls (by number or id), so
-//! the text after a reply is rendered with placeholder calls.
+//! Replies stay as sampled. Because templates may refer to earlier calls, the text after a reply is
+//! rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -11,15 +10,14 @@ use crate::{TextError, Tokenizer};
 const TOOL: &str = "the_tool_in_question";
 const RESULT: &str = "the-result-in-question";
 
-/// An empty reasoning block, as written by Qwen3's template.
 const EMPTY_THOUGHT: &str = "<think>\n\n</think>\n\n";
 
 /// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Id of the call that the result belongs to.
+    /// Call id.
     pub id: &'a str,
-    /// Name of the tool.
+    /// Tool name.
     pub name: &'a str,
     /// Arguments as JSON.
     pub arguments: &'a str,
@@ -28,16 +26,16 @@ pub struct Call<'a> {
 /// Result of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered<'a> {
-    /// Id of the call, as in [`Call::id`].
+    /// Call id, as in [`Call::id`].
     pub id: &'a str,
-    /// Name of the tool.
+    /// Tool name.
     pub name: &'a str,
-    /// Result as text.
+    /// Result text.
     pub text: &'a str,
 }
 
 impl Message {
-    /// Returns an assistant message with text and tool calls.
+    /// Creates an assistant message with text and tool calls.
     ///
     /// # Errors
     /// Fails if arguments are not JSON.
@@ -58,7 +56,7 @@ impl Message {
         ))
     }
 
-    /// Returns a message with the result of a tool call.
+    /// Creates a message with a tool call's result.
     pub fn result(answered: &Answered<'_>) -> Self {
         let Answered { id, name, text } = *answered;
         let entries = [("role", "tool"), ("name", name), ("tool_call_id", id), ("content", text)];
@@ -67,25 +65,22 @@ impl Message {
 }
 
 impl ChatFormat {
-    /// Returns true if the template renders tools, and renders their results as `tool` messages.
-    /// Conversations with calls can then be extended. Otherwise, put tools and results into user
-    /// messages.
+    /// Returns true if the template renders tools and `tool` messages. Otherwise, put both into
+    /// user messages.
     pub fn takes_tools(&self) -> bool {
         self.takes_tools
     }
 
-    /// Returns the template's text for a reply with these calls, without the opening
-    /// ([`ChatFormat::opening`]) and the closing token.
+    /// Renders a reply with these calls, without opening ([`ChatFormat::opening`]) and closing
+    /// token.
     ///
     /// # Errors
-    /// Fails if the template does not support tools, rejects these calls (Llama 3's rejects more
-    /// than one), or cannot be rendered.
+    /// Fails if the template lacks tools or rejects these calls (Llama 3's rejects several).
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
         let whole = self.render(&[question, Message::calling(thought, calls)?], &[], false)?;
-        // A reply in a conversation may lack the opening, or the empty reasoning of a prompt
-        // without thinking.
+        // A reply may lack the opening or empty reasoning of its prompt.
         let prompts = [self.opening(), EMPTY_THOUGHT].map(|end| prompt.strip_suffix(end).unwrap_or(&prompt));
         let reply = std::iter::once(prompt.as_str())
             .chain(prompts)
@@ -96,13 +91,12 @@ impl ChatFormat {
                 "the chat template writes a reply with calls otherwise than it asks for one".into(),
             )
         })?;
-        // Qwen3's template puts empty reasoning before a last reply without any.
+        // Qwen3's template adds empty reasoning to a last reply.
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply with calls and the next reply. These are the rest of the
-    /// reply's end, the results, an optional user message, and the next reply's start. `last` is
-    /// the last sampled token of the reply.
+    /// Returns the tokens between a reply with calls and the next: results and an optional user
+    /// message. `last` is the reply's last sampled token.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template does not support tools.
@@ -118,7 +112,6 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_calls(tools, answered, user)?, last)
     }
 
-    /// Returns the text that follows a reply with these calls, like [`Self::after_message`].
     fn after_calls(
         &self,
         tools: &[Tool],
@@ -126,7 +119,7 @@ impl ChatFormat {
         user: Option<&str>,
     ) -> Result<String, TextError> {
         let one = self.after_several_calls(tools, answered, user, answered.len());
-        // Templates that reject several calls may still render several results after one call.
+        // Templates that reject several calls may accept several results of one call.
         if one.is_err() && answered.len() > 1 {
             return self.after_several_calls(tools, answered, user, 1);
         }
@@ -147,8 +140,6 @@ impl ChatFormat {
         self.after_message(tools, Message::calling("", &made)?, messages)
     }
 
-    /// Returns the text that follows a reply: its closing token, these messages, and the start of
-    /// the next reply.
     pub(super) fn after_message(
         &self,
         tools: &[Tool],
@@ -170,8 +161,7 @@ impl ChatFormat {
         Some(reply.split_once(self.close_text.as_str())?.0).filter(|_| !self.close_text.is_empty())
     }
 
-    /// Returns true if the template renders tools and results, and ends replies with calls like any
-    /// other reply.
+    /// Returns true if the template renders tools and results, and ends these replies like others.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#

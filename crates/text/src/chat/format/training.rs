@@ -1,30 +1,29 @@
-//! Token sequences of whole conversations for supervised fine-tuning, with replies marked.
+//! Token sequences for supervised fine-tuning, with replies marked.
 //!
-//! A reply is the rendered text of an assistant message after its prompt, including the closing
-//! token. Prompts and replies are tokenized separately, as in sampling. Some templates change
-//! earlier replies; Qwen3's drops their reasoning. A conversation then yields several sequences.
-//! Each reply appears once, preceded by the text that the model would see before it.
+//! Prompts and replies are tokenized separately, as in sampling. If the template changes earlier
+//! replies (Qwen3's drops their reasoning), a conversation yields several sequences; each reply
+//! appears in one.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Consecutive tokens, all from a prompt or all from a reply.
+/// Consecutive tokens of a prompt or of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// True for a reply to train on.
+    /// True if the tokens are a reply to train on.
     pub reply: bool,
 }
 
 impl ChatFormat {
-    /// Returns the sequences of a conversation, each as a list of token spans. `replies` holds the
-    /// ascending indices of the messages to train on. Messages after the last one are omitted.
+    /// Returns a conversation's sequences as lists of token spans. `replies` are the ascending
+    /// indices of the messages to train on; messages after the last are dropped.
     ///
     /// # Errors
-    /// Fails with the index of the message if the template rejects it or renders a reply that does
-    /// not continue its prompt.
+    /// Fails with the message's index if the template rejects it, or if its reply does not continue
+    /// its prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,

@@ -4,7 +4,6 @@ use turnwise_core::Part;
 use super::*;
 use crate::{Dump, Format, ReadOptions, read};
 
-/// A trajectory as Harbor's agents write it.
 fn trajectory() -> Value {
     json!({
         "schema_version": "ATIF-v1.8", "session_id": "s1",
@@ -44,7 +43,7 @@ fn an_agent_step_is_a_turn_and_its_observation_is_the_next_ones() {
         (first.response_ids.as_slice(), first.old_logprobs.as_slice()),
         (&[5, 6][..], &[-0.5, -0.25][..])
     );
-    // A step that a program wrote is part of the observation, not a turn.
+    // A step by a program is not a turn.
     let dispatched = Part::Message { role: "assistant".into(), text: "dispatched".into() };
     assert_eq!(second.parts, [Part::ToolResult { call_id: "t1".into(), text: "a.txt".into() }, dispatched]);
     assert_eq!((second.action.as_str(), trajectory.tools[0].name()), ("There is a.txt.", "run"));
@@ -69,7 +68,6 @@ fn rewards_and_groups_are_those_of_the_trials() {
         group.trajectories.iter().map(turnwise_core::Trajectory::outcome_return).collect();
     assert_eq!((returns, &dump.batches[0].origins[0][0].group), (vec![1.0, 0.0], &json!("list")));
     dump.require_rewards().unwrap();
-    // A single trial, and its file.
     for path in ["b", "b/agent/trajectory.json"] {
         let dump = read_at(&job.path().join(path));
         assert_eq!(dump.batches[0].batch.groups[0].trajectories[0].turns[1].reward, 0.0, "{path}");

@@ -64,7 +64,6 @@ fn the_order_of_arguments_is_kept_for_templates() {
     let openai = read.messages[2].to_openai();
     assert_eq!(openai["tool_calls"][0]["function"]["arguments"], json!(r#"{"to": "Oslo", "at": 1}"#));
     assert_eq!(openai["reasoning_content"], json!("Which city?"));
-    // Arguments that are not JSON remain text.
     let broken = WEATHER.replace(r#""{\"to\": \"Oslo\", \"at\": 1}""#, r#""{to: Oslo""#);
     let read = conversation(1, &broken).unwrap();
     assert_eq!(read.messages[2].calls[0].arguments_text(), "{to: Oslo");
@@ -80,7 +79,7 @@ fn a_trajectory_has_the_messages_that_it_was_read_from() {
     let again = Conversation::of(&read.clone().record().trajectory);
     let openai = |of: &Conversation| of.messages.iter().map(ChatMessage::to_openai).collect::<Vec<_>>();
     let mut expected = openai(&read);
-    // A result has the tool's name, and arguments keep the order of their keys.
+    // Results have the tool's name, and arguments keep their order.
     expected[3]["name"] = json!("clock");
     expected[4]["name"] = json!("weather");
     expected[2]["tool_calls"][0]["function"]["arguments"] = json!(r#"{"at":1,"to":"Oslo"}"#);
