@@ -51,7 +51,7 @@ impl Action {
         }
     }
 
-    /// Returns the structured call, if it is one.
+    /// Returns the structured call, if the action is one.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
             Self::Text { .. } | Self::Malformed { .. } | Self::Reply(_) => None,

@@ -14,7 +14,7 @@ pub struct MessageCall {
     pub id: String,
     /// Function name.
     pub name: String,
-    /// JSON text, which chat templates print unchanged.
+    /// Arguments as JSON text, because chat templates print them unchanged.
     pub arguments: String,
 }
 
@@ -45,7 +45,7 @@ impl ChatMessage {
 pub struct Continued {
     /// Index of the turn.
     pub turn: usize,
-    /// Messages of the request up to that turn's response.
+    /// Number of the request's messages up to and including that turn's response.
     pub messages: usize,
 }
 
@@ -60,9 +60,9 @@ pub struct Conversation {
     pub continues: Option<Continued>,
     /// Agent name, if a program has several.
     pub agent: String,
-    /// Maximum reply tokens, within the run's limit.
+    /// Maximum reply tokens; the run's own limit still applies.
     pub max_tokens: Option<usize>,
-    /// Strings that end the reply, excluded from it.
+    /// Strings that end the reply. The reply does not include them.
     pub stop: Vec<String>,
     /// State key for credit methods. Default: the agent's name and newest messages.
     pub state: Option<String>,
@@ -75,7 +75,8 @@ impl Conversation {
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the agent's name and its `state` or newest messages.
+    /// Returns the agent's name followed by its `state`, or by its newest messages if `state` is
+    /// unset.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {
@@ -128,7 +129,7 @@ pub struct AgentTurn {
     /// Rewards by rule; the turn's reward includes their sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<(String, f64)>,
-    /// Tools, if not the trajectory's.
+    /// Tools of this turn, if they differ from the trajectory's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Tool>>,
 }

@@ -23,7 +23,7 @@ pub struct Metric {
     pub name: String,
     /// The value.
     pub value: f64,
-    /// How to merge earlier values.
+    /// How to merge the value with earlier ones.
     pub merge: Merge,
 }
 
@@ -38,7 +38,7 @@ impl Metric {
         Self { name: name.into(), value, merge: Merge::Sum }
     }
 
-    /// Merges it into the episode's metrics.
+    /// Merges the metric into the episode's metrics.
     pub fn merge_into(self, metrics: &mut BTreeMap<String, f64>) {
         match self.merge {
             Merge::Last => {
@@ -88,7 +88,7 @@ pub trait Environment: Any + Send {
     /// Executes one action. An action that is not understood is an ordinary step, not an error.
     ///
     /// # Errors
-    /// Fails without a running episode, or on a failed environment.
+    /// Fails if no episode is running, or if the environment failed.
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
     /// Returns the episode's tools; called after every reset. Prompts list them, so observations
@@ -97,18 +97,18 @@ pub trait Environment: Any + Send {
         &[]
     }
 
-    /// Returns the episode's state; `None` if unsupported.
+    /// Returns the episode's state; `None` if the environment cannot save states.
     ///
     /// # Errors
-    /// Fails if only this state cannot be saved.
+    /// Fails if the environment can save states in general but not this one.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         Ok(None)
     }
 
-    /// Restores a [`Environment::snapshot`] exactly.
+    /// Restores exactly the state of an earlier [`Environment::snapshot`].
     ///
     /// # Errors
-    /// Fails if unsupported, or on another environment's bytes.
+    /// Fails if the environment cannot restore states, or if another environment wrote the bytes.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let _ = snapshot;
         Err(EnvError::Unsupported("restoring a saved state"))
@@ -140,7 +140,8 @@ pub trait TaskSet: Send + Sync {
     /// Fails on an unknown split or unreadable data.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// Returns a lazy list of a split's tasks, if creating all takes long.
+    /// Returns a list that creates a split's tasks on demand, for sets that take long to create
+    /// all.
     ///
     /// # Errors
     /// Fails like [`TaskSet::tasks`].
@@ -155,7 +156,8 @@ pub trait TaskSet: Send + Sync {
     /// Fails, for example, if its program does not start ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if calls never wait for another process. Others get threads and a timeout.
+    /// Returns true if calls never wait for another process. Environments that may wait run on
+    /// separate threads with a timeout.
     fn is_instant(&self) -> bool {
         false
     }
@@ -165,22 +167,23 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
-    /// Returns true if the environment limits its calls itself, without queueing time. Otherwise
-    /// the caller does, queueing included.
+    /// Returns true if the environment enforces a time limit on its calls itself, which excludes
+    /// time in a queue. Otherwise the caller enforces one, which includes it.
     fn limits_calls(&self) -> bool {
         false
     }
 
-    /// Returns the maximum number of steps per [`TaskSet::step_many`].
+    /// Returns the maximum number of steps in one call of [`TaskSet::step_many`].
     fn batch_limit(&self) -> usize {
         1
     }
 
-    /// Steps several environments of this set, with results in order. Override it to execute many
-    /// actions at once (`<dyn Any>::downcast_mut` recovers their type).
+    /// Steps several environments of this set and returns the results in the same order. Override
+    /// it to execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments'
+    /// type).
     ///
     /// # Errors
-    /// An entry fails if [`Environment::step`] does, or if the environment is of another set.
+    /// An entry fails if [`Environment::step`] does, or if its environment belongs to another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

@@ -20,7 +20,7 @@ pub enum EnvError {
     File {
         /// File, with the entry if it is an archive.
         path: String,
-        /// Problem and, if known, fix.
+        /// What is wrong and, if known, how to fix it.
         reason: String,
     },
     /// Unknown task.
@@ -161,7 +161,7 @@ pub enum LearnError {
         /// The reason.
         reason: String,
     },
-    /// NaN or infinite gradient; the weights are unchanged.
+    /// The gradient is NaN or infinite; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
     /// The learner lacks a pass that the method needs.

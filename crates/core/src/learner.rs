@@ -32,7 +32,7 @@ pub struct TokenScores {
 /// Loss of one sequence with its derivatives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenGradients {
-    /// Share of the batch loss.
+    /// This sequence's share of the batch loss.
     pub loss: f64,
     /// `d loss / d logprob` per response token.
     pub d_logprobs: Vec<f32>,
@@ -62,25 +62,26 @@ pub struct LossMetrics {
     pub clipped_low: f64,
     /// Tokens clipped at the upper bound.
     pub clipped_high: f64,
-    /// `(r - 1) - ln r`, the k3 estimate of the old policy's KL.
+    /// Sum of `(r - 1) - ln r`, the k3 estimate of the KL to the old policy.
     pub approx_kl: f64,
     /// Estimated KL to the reference policy, without coefficient.
     pub reference_kl: f64,
-    /// Importance ratios.
+    /// Sum of the importance ratios.
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// Tokens with `|ln ratio|` above each of [`LOG_RATIO_BOUNDS`]; the ratio is the loss's.
+    /// For each of [`LOG_RATIO_BOUNDS`], the number of tokens with a larger `|ln ratio|`. The ratio
+    /// is the one in the loss.
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Entropies, if known.
     pub entropy: f64,
-    /// Responses also scored after a masked prompt.
+    /// Number of responses that were also scored after a masked prompt.
     pub masked_contexts: f64,
     /// Loss of the masked contexts, coefficients included.
     pub masked_context_loss: f64,
-    /// KLs from the original to the masked prompt.
+    /// KLs from the distribution after the original prompt to that after the masked prompt.
     pub masked_context_kl: f64,
-    /// KLs from the masked prompt to the reference.
+    /// KLs from the policy to the reference, both after the masked prompt.
     pub masked_context_reference_kl: f64,
 }
 
@@ -112,7 +113,7 @@ impl LossMetrics {
         self.mean(self.clipped_low + self.clipped_high)
     }
 
-    /// Returns `sum / tokens`, or 0 without tokens.
+    /// Returns `sum / tokens`, or 0 if there are no tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }
@@ -141,10 +142,10 @@ pub enum DirectLoss {
 
 /// A loss averaged over one optimizer batch, evaluated one sequence at a time in any order.
 ///
-/// Losses of log-probs implement only [`Objective::evaluate`]; the rest is for entropies,
-/// divergences, masked contexts and scaled gradients.
+/// Losses that depend only on log-probs need only [`Objective::evaluate`]. The other methods are
+/// for entropies, divergences, masked contexts and scaled gradients.
 pub trait Objective: Sync {
-    /// Returns the passes that fill the statistics.
+    /// Returns the extra passes that the objective needs to fill its statistics.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
@@ -159,10 +160,11 @@ pub trait Objective: Sync {
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
 
-    /// Returns one masked context's share of the loss, after the response's own sequence.
+    /// Returns one masked context's share of the loss. Called after [`Objective::evaluate`] for the
+    /// response's own sequence.
     ///
     /// # Errors
-    /// Fails like [`Objective::evaluate`]; by default always.
+    /// Fails like [`Objective::evaluate`]. The default implementation always fails.
     fn evaluate_masked_context(
         &self,
         masked_context: usize,
@@ -172,24 +174,25 @@ pub trait Objective: Sync {
         Err(ObjectiveError::Setting(reason))
     }
 
-    /// Returns a sequence's loss as a [`DirectLoss`], if it has no other terms or scaled gradient.
+    /// Returns a sequence's loss as a [`DirectLoss`], if the loss has no other terms and its
+    /// gradient is not scaled.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
 
-    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, for
-    /// [`crate::GradientPass::ScaledByNorm`]; `None` if the norm is 0. Called after the backward
+    /// Returns the second pass, whose gradient norm [`Objective::gradient_scale`] needs for
+    /// [`crate::GradientPass::ScaledByNorm`]; `None` if that norm is 0. Called after the backward
     /// pass.
     ///
     /// # Errors
-    /// Fails without first-pass statistics.
+    /// Fails if the first pass recorded no statistics.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
         Ok(None)
     }
 
     /// Returns the factor on the accumulated gradient, given the L2 norm of the second pass's
-    /// gradient (0 without one). Called after the backward pass unless [`RequiredPasses::gradient`]
-    /// is [`crate::GradientPass::Plain`].
+    /// gradient (0 if there was no second pass). Called after the backward pass unless
+    /// [`RequiredPasses::gradient`] is [`crate::GradientPass::Plain`].
     ///
     /// # Errors
     /// Fails on an invalid setting or NaN.
@@ -214,7 +217,7 @@ impl<'a> TokenBatch<'a> {
     }
 }
 
-/// Token ids, and ranges to average hidden states over.
+/// Token ids, and the ranges of tokens over which to average the hidden states.
 pub type HiddenRequest = (Vec<u32>, Vec<Range<usize>>);
 
 /// Loss and metrics of one optimizer batch.
@@ -226,7 +229,7 @@ pub struct LossReport {
     pub metrics: LossMetrics,
     /// Tokens of all sequences, prompts included.
     pub total_tokens: usize,
-    /// Tokens skipped thanks to shared prefixes.
+    /// Tokens that were not computed again because sequences share a prefix.
     pub shared_tokens: usize,
 }
 
@@ -245,7 +248,8 @@ pub trait Learner {
     ///
     /// # Errors
     /// Fails on invalid sequences or masked contexts, missing inputs, and errors of the objective,
-    /// device or service; with [`LearnError::Unsupported`] on a missing [pass](Objective::passes).
+    /// device or service. Returns [`LearnError::Unsupported`] if the learner lacks a
+    /// [pass](Objective::passes) that the objective needs.
     fn forward_backward(
         &mut self,
         batch: &TokenBatch<'_>,
@@ -265,7 +269,7 @@ pub trait Learner {
     /// unchanged. Also fails on an invalid learning rate and device or service errors.
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError>;
 
-    /// Returns the weights' version, one higher per update.
+    /// Returns the version of the weights, which increases by one with each update.
     fn weights_version(&self) -> u64;
 
     /// Returns the maximum sequence length in tokens.
@@ -276,10 +280,11 @@ pub trait Learner {
         0
     }
 
-    /// Returns the mean last hidden state over each range, [`Learner::hidden_size`] values.
+    /// Returns, for each range, the mean of the last hidden states, a vector of
+    /// [`Learner::hidden_size`] values.
     ///
     /// # Errors
-    /// Fails on invalid ranges, or without hidden states.
+    /// Fails on invalid ranges, or if the learner has no hidden states.
     fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         Err(LearnError::Unsupported("hidden states"))
     }

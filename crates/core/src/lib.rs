@@ -1,9 +1,10 @@
 //! Data types and traits shared by all crates of Turnwise.
 //!
-//! A policy behind a [`Sampler`] plays a [`Task`] in an [`Environment`], giving a [`Trajectory`] of
-//! [`Turn`]s. A [`Group`] has one task's trajectories, a [`Batch`] one training step's groups.
-//! Credit assignment computes one advantage per turn, an [`Objective`] the loss, and a [`Learner`]
-//! updates the weights. No tensors, async code or I/O.
+//! A policy behind a [`Sampler`] plays a [`Task`] in an [`Environment`], which gives a
+//! [`Trajectory`] of [`Turn`]s. A [`Group`] holds the trajectories of one task, and a [`Batch`] the
+//! groups of one training step. Credit assignment computes one advantage per turn, an [`Objective`]
+//! computes the loss, and a [`Learner`] updates the weights. This crate has no tensors, async code
+//! or I/O.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Task, Trajectory, Turn};

@@ -8,9 +8,9 @@ use crate::TokenSequence;
 pub struct MaskedContext<'a> {
     /// Batch index of the response's own sequence.
     pub sequence: usize,
-    /// Index of the response's span in it.
+    /// Index of the response's span in that sequence.
     pub span: usize,
-    /// Masked prompt with the same response as its only span.
+    /// The masked prompt followed by the unchanged response, which is the only span.
     pub tokens: &'a TokenSequence,
 }
 
@@ -27,22 +27,23 @@ pub struct MaskedContextStatistics<'a> {
     /// Full-vocabulary `KL[pi(.|c) || pi(.|c masked)]`; empty unless
     /// [`crate::MaskedContextPass::divergences`].
     pub kl: &'a [f64],
-    /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both are set.
+    /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both of those flags
+    /// are set.
     pub reference_kl: &'a [f64],
 }
 
-/// Loss of one masked context with its derivatives; empty vectors are zeros.
+/// Loss of one masked context with its derivatives; an empty vector stands for zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
-    /// Share of the batch loss.
+    /// This masked context's share of the batch loss.
     pub loss: f64,
-    /// With respect to `full`.
+    /// Derivative with respect to `full`.
     pub d_full: Vec<f32>,
-    /// With respect to `masked`.
+    /// Derivative with respect to `masked`.
     pub d_masked: Vec<f32>,
-    /// With respect to `kl`.
+    /// Derivative with respect to `kl`.
     pub d_kl: Vec<f64>,
-    /// With respect to `reference_kl`.
+    /// Derivative with respect to `reference_kl`.
     pub d_reference_kl: Vec<f64>,
     /// Mean `KL[pi(.|c) || pi(.|c masked)]` per token, for metrics.
     pub kl: f64,

@@ -1,4 +1,4 @@
-//! Method tables of configs, and presets.
+//! Configs' tables of methods, and presets.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,11 @@ pub struct MethodTable {
 }
 
 impl MethodTable {
-    /// Creates a table from typed settings, without `None`, because TOML has no null.
+    /// Creates a table from typed settings. Leaves out those that are `None`, because TOML has no
+    /// null.
     ///
     /// # Errors
-    /// Fails if they do not serialize to a table.
+    /// Fails if the settings do not serialize to a table.
     pub fn new(kind: &str, settings: &impl Serialize) -> Result<Self, serde_json::Error> {
         let mut settings = serde_json::to_value(settings)?;
         drop_nulls(&mut settings);
@@ -50,7 +51,7 @@ fn drop_nulls(value: &mut Value) {
 pub struct Preset {
     /// The name.
     pub name: &'static str,
-    /// Preset that it extends.
+    /// The preset that this one extends, if any.
     pub base: Option<&'static str>,
     /// Credit, loss and data settings as TOML; lists replace the base's lists.
     pub settings: &'static str,

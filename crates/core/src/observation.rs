@@ -33,7 +33,7 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// One of several messages, or one without the role `user`.
+    /// One of several messages, or a single message whose role is not `user`.
     Message {
         /// Role: `system`, `user` or another.
         role: String,
@@ -67,10 +67,10 @@ pub struct Observation {
     pub parts: Vec<Part>,
     /// All actions that the environment would understand now.
     pub admissible: Vec<String>,
-    /// Identifies the state for credit methods. Default: the text. Set it if one state's
-    /// observations differ (a clock), or if different states look alike.
+    /// Identifies the state for credit methods. Default: the text. Set it if observations of the
+    /// same state differ (for example, by a clock), or if different states look alike.
     pub state_key: Option<String>,
-    /// Agent's request, whose messages form the prompt; the policy answers with
+    /// The agent's request, if any. Its messages form the prompt, and the policy answers with
     /// [`crate::Action::Reply`].
     pub conversation: Option<Box<Conversation>>,
 }

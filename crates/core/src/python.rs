@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Below, the nearest shortest decimal form is unique.
+/// Magnitude below which only one shortest decimal form is nearest to a float.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
 /// Formats a float like `repr`: `100.0`, `1e+16`, `1e-05`.
@@ -52,8 +52,9 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// Appends a string like `repr`, double-quoted only if it has single but no double quotes. Python
-/// escapes more non-ASCII characters; the comparison that reads the result ignores this.
+/// Appends a string like `repr`, double-quoted only if it contains single quotes and no double
+/// quotes. Python escapes more non-ASCII characters; the comparison that reads the result ignores
+/// this.
 pub fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

@@ -40,7 +40,7 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// Like [`Reasoning::of`], but reasoning may lack its opening tag, for chat templates that put
+    /// Like [`Reasoning::of`], but the opening tag may be missing, because some chat templates put
     /// `<think>` into the prompt.
     pub fn of_continued(response: &'a str) -> Self {
         match response.split_once(CLOSE) {

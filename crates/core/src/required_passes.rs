@@ -1,14 +1,14 @@
 //! Extra model passes that a loss needs, so the training loop need not know the method.
 //!
-//! Per update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
-//! minibatch, and the learner runs it. The objective may then scale the gradient, if needed after a
-//! [`SecondPass`].
+//! For each update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
+//! minibatch, and the learner evaluates it. The objective may then scale the gradient, after a
+//! [`SecondPass`] if it needs one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Objective, ObjectiveError};
 
-/// Hidden part of a turn's prompt.
+/// The part of a turn's prompt to hide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum ContextMask {
     /// Goal and history.
@@ -32,7 +32,8 @@ pub struct MaskedContextPass {
     pub divergences: bool,
     /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
-    /// Whether [`crate::MaskedContextStatistics::kl`] has no gradient through the masked prompt.
+    /// Whether the gradient of [`crate::MaskedContextStatistics::kl`] does not flow through the
+    /// masked prompt.
     pub detached: bool,
 }
 
@@ -82,7 +83,7 @@ impl RequiredPasses {
     /// Combines two requirements.
     ///
     /// # Errors
-    /// Fails if both have a masked-context pass or scale the gradient.
+    /// Fails if both have a masked-context pass, or if both scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-/// Returns true for transient statuses: 408, 409, 425, 429, 500 and above.
+/// Returns true for the HTTP statuses that a retry may fix: 408, 409, 425, 429, 500 and above.
 pub fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 409 | 425 | 429 | 500..)
 }
 
-/// Returns the wait before retry `attempt` (from 1): `first_s`, doubled each time, at most
-/// `longest_s`. `share` in [0, 1] shortens it by up to half, so that clients do not synchronize.
+/// Returns how long to wait before retry `attempt` (from 1): `first_s`, doubled each time, at most
+/// `longest_s`. `share` in [0, 1] shortens the wait by up to half, so that clients do not
+/// synchronize.
 pub fn backoff(first_s: f64, longest_s: f64, attempt: u32, share: f64) -> Duration {
     let doubled = first_s * 2f64.powi(attempt.saturating_sub(1).min(60) as i32);
     Duration::from_secs_f64(doubled.min(longest_s) * (1.0 - 0.5 * share))

@@ -1,4 +1,4 @@
-//! Sampling: token prompts in, responses out.
+//! Sampling: takes prompts as tokens and returns responses.
 
 use std::time::Instant;
 
@@ -14,13 +14,14 @@ pub type RequestId = u64;
 pub struct SamplingParams {
     /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Keeps the fewest tokens with this probability; 1 keeps all.
+    /// Samples from the smallest set of most probable tokens with at least this total probability;
+    /// 1 keeps all.
     pub top_p: f32,
-    /// Keeps this many most probable tokens; 0 keeps all.
+    /// Samples from this many most probable tokens; 0 keeps all.
     pub top_k: usize,
     /// Maximum response tokens.
     pub max_tokens: usize,
-    /// Tokens that end a response, which includes them.
+    /// Tokens that end a response. The response includes them.
     pub stop_tokens: Vec<u32>,
     /// Strings that end a response.
     pub stop_strings: Vec<String>,
@@ -42,8 +43,8 @@ impl Default for SamplingParams {
 /// A prompt to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleRequest {
-    /// Session, normally one per trajectory. Requests share its longest common prefix, so each turn
-    /// computes only new tokens.
+    /// Session, normally one per trajectory. A request reuses the longest prefix that its prompt
+    /// shares with the session, so each turn computes only new tokens.
     pub session: u64,
     /// The whole prompt.
     pub prompt: Vec<u32>,
@@ -83,7 +84,8 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// Returns an empty response if no tokens are allowed or the prompt fills the context.
+    /// Returns an empty response if `max_tokens` is 0 or the prompt fills the context; otherwise
+    /// `None`.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
@@ -156,15 +158,16 @@ pub trait Sampler {
     /// parameter, [`SampleError::Backend`] on a failed backend.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits for finished responses and returns them, oldest request first. Empty if nothing is
-    /// queued or requests failed ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. Returns none if nothing
+    /// is queued, or if requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
-    /// Fails if the whole sampler fails: NaN, a failed device or service, a misconfigured server.
+    /// Fails if the whole sampler fails: NaN, a failed device or service, or a misconfigured
+    /// server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// Like [`Sampler::poll`], but empty if no response is finished by `deadline`. May take longer
-    /// if the sampler cannot be interrupted.
+    /// Like [`Sampler::poll`], but returns nothing if no response is finished by `deadline`. May
+    /// take longer if the sampler cannot be interrupted.
     ///
     /// # Errors
     /// Fails like [`Sampler::poll`].
@@ -184,7 +187,7 @@ pub trait Sampler {
     /// Returns the version of the current weights.
     fn weights_version(&self) -> u64;
 
-    /// Returns the prompt tokens so far; zeros if unknown.
+    /// Returns the counts of prompt tokens so far; zeros if unknown.
     fn prompt_tokens(&self) -> PromptTokens {
         PromptTokens::default()
     }

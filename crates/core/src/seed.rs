@@ -1,4 +1,5 @@
-//! Random seeds by place in the run, independent of machine, execution order and resumes.
+//! Random seeds derived from the place in a run, so they do not depend on the machine, the
+//! execution order or resumes.
 //!
 //! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8.
 

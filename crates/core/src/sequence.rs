@@ -1,7 +1,7 @@
 //! Token sequences and the spans that the policy wrote.
 //!
 //! Entry `t` of a per-token array belongs to the sampled token `t`. Only the learner shifts by one,
-//! because a decoder predicts token `t` one position earlier.
+//! because a decoder predicts token `t` from the position before it.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ impl TurnSpan {
         self.end.saturating_sub(self.start)
     }
 
-    /// Returns true without response tokens.
+    /// Returns true if the span has no response tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -30,7 +30,8 @@ impl TurnSpan {
 
 /// Tokens of one forward pass. Per-token arrays have one entry per response token.
 ///
-/// `windowed`: one turn. `concatenated`: the trajectory up to a compaction, one span per turn.
+/// With the layout `windowed`, a sequence has one turn. With `concatenated`, it has the trajectory
+/// up to a compaction, one span per turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Prompt and response token ids, exactly as sampled.

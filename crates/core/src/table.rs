@@ -182,7 +182,8 @@ impl<T, U: Unit> Table<T, U> {
         Self::from_fn(batch, |_, _, _| value.clone())
     }
 
-    /// Creates a table from trajectories' rows in batch order; missing rows are empty.
+    /// Creates a table from the trajectories' rows in batch order; a row is empty if `rows` ends
+    /// early.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -220,7 +221,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.len()
     }
 
-    /// Returns true without groups.
+    /// Returns true if there are no groups.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -269,7 +270,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.get(group)?.get(trajectory).map(Vec::as_slice)
     }
 
-    /// Returns one value, creating missing entries up to it.
+    /// Returns one value for writing. Creates missing entries up to it.
     pub fn entry(&mut self, group: usize, trajectory: usize, unit: usize) -> &mut T
     where
         T: Default,
@@ -289,7 +290,7 @@ impl<T, U: Unit> Table<T, U> {
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Combines the values that both tables have.
+    /// Combines the two tables value by value, at the positions that both have.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// Limits of a task's episodes, within the run's.
+/// Limits of a task's episodes. They can only lower the run's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
@@ -15,7 +15,7 @@ pub struct TaskLimits {
     /// Maximum response tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_tokens: Option<usize>,
-    /// Maximum observation tokens; the rest is cut off.
+    /// Maximum tokens of an observation; longer ones are cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_tokens: Option<usize>,
 }
@@ -26,8 +26,8 @@ impl TaskLimits {
         *self == Self::default()
     }
 
-    /// Returns the smaller of this turn limit and `max_turns` (0: none); `usize::MAX` without
-    /// either.
+    /// Returns the smaller of this turn limit and `max_turns` (0: no limit); `usize::MAX` if
+    /// neither limits the turns.
     pub fn turns_within(&self, max_turns: usize) -> usize {
         let world = if max_turns == 0 { usize::MAX } else { max_turns };
         self.turns.unwrap_or(usize::MAX).min(world)
@@ -39,7 +39,7 @@ impl TaskLimits {
 pub struct Task {
     /// Stable id within the task set.
     pub id: String,
-    /// Kind by which success is reported, for example `pick_and_place_simple`.
+    /// Kind of task; success is also reported per kind, for example `pick_and_place_simple`.
     pub kind: String,
     /// Goal as the agent reads it.
     pub goal: String,
@@ -67,17 +67,18 @@ impl Task {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
     }
 
-    /// Returns the scenario ([`Task::SCENARIO`]), if any.
+    /// Returns the scenario ([`Task::SCENARIO`]) in the metadata, if any.
     pub fn scenario(&self) -> Option<&str> {
         self.metadata.get(Self::SCENARIO)?.as_str()
     }
 
-    /// Returns the reference answer ([`Task::ANSWER`]), if any.
+    /// Returns the reference answer ([`Task::ANSWER`]) in the metadata, if any.
     pub fn answer(&self) -> Option<&str> {
         self.metadata.get(Self::ANSWER)?.as_str()
     }
 
-    /// Returns [`Task::digest`], else the SHA-256 of kind, goal, metadata and limits.
+    /// Returns [`Task::digest`] or, if that is empty, the SHA-256 of kind, goal, metadata and
+    /// limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// Tasks of a split, created on demand; panel order and hash need none of them.
+/// Tasks of a split, created on demand. Their panel order and hash are known without creating any.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -32,7 +32,7 @@ pub trait TaskList: Send + Sync {
     /// Returns the hash of all tasks' ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of tasks with this content digest, possibly others too.
+    /// Returns the positions of the tasks with this content digest, and possibly of others.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 
@@ -46,7 +46,7 @@ pub enum Tasks {
 }
 
 impl Tasks {
-    /// Returns a split's list if the set has one, else all tasks.
+    /// Returns the split's list if the set has one, otherwise all its tasks.
     ///
     /// # Errors
     /// Fails on an unknown split or unreadable data.

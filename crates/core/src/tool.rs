@@ -14,7 +14,8 @@ pub struct ToolError(String);
 
 /// A tool in OpenAI's form:
 /// `{"type": "function", "function": {"name": .., "description": .., "parameters": <JSON Schema>}}`.
-/// Kept as text, because chat templates print its order of keys.
+/// Stored as text to preserve the order of the keys, because chat templates print them in this
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     name: String,
@@ -40,7 +41,7 @@ impl Tool {
     /// Parses OpenAI's form, its `function` object alone, or MCP's form (`inputSchema`).
     ///
     /// # Errors
-    /// Fails without a `name`, or if the text or its parameters are not an object.
+    /// Fails if the text is not an object, has no `name`, or has parameters that are not an object.
     pub fn from_json(text: &str) -> Result<Self, ToolError> {
         let fail = |reason: String| ToolError(format!("{reason} in {}", text.trim()));
         let read = |error: serde_json::Error| fail(error.to_string());

@@ -59,10 +59,10 @@ pub struct Turn {
     pub kind: TurnKind,
     /// Text that the policy saw.
     pub observation: String,
-    /// All parts, unless the observation is one text.
+    /// All parts of the observation; empty if it is a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// State key, if it is not the text ([`Turn::state_key`]).
+    /// State key, if it differs from the observation's text ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
     /// Actions that the environment would have understood.
@@ -85,16 +85,18 @@ pub struct Turn {
     pub valid: bool,
     /// The environment's reward, never modified.
     pub reward: f64,
-    /// Reward after scaling, KL and length penalties, if any ([`Turn::credited_reward`]).
+    /// Reward after scaling and after KL and length penalties, if any of these apply
+    /// ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
     /// Progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Mean return of continuations from before the turn, if needed.
+    /// Mean return of continuations from the state before the turn, if the method needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Shaped reward per response token, if any, included in `shaped_reward`.
+    /// Part of the shaped reward that is assigned to each response token, if any; also included in
+    /// `shaped_reward`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Response token ids, as sampled.
@@ -106,14 +108,14 @@ pub struct Turn {
     /// Full-vocabulary Shannon entropy at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
-    /// Updates of this step that clipped each token's ratio: positive at the upper bound, negative
-    /// at the lower; empty without any.
+    /// For each token, the number of this step's updates that clipped its ratio: positive at the
+    /// upper bound, negative at the lower. Empty if no update clipped any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
     /// Version of the weights that sampled it.
     #[serde(default)]
     pub weights_version: u64,
-    /// The agent's request that it answers, if any.
+    /// The agent's request that the turn answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentTurn>,
 }
@@ -142,19 +144,19 @@ impl Turn {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
 
-    /// Returns the shaped reward, else the environment's.
+    /// Returns the shaped reward if there is one, otherwise the environment's.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
     }
 
-    /// Adds to [`Turn::token_rewards`], and the sum to the shaped reward.
+    /// Adds the addends to [`Turn::token_rewards`], and their sum to the shaped reward.
     pub fn shape_token_rewards(&mut self, addends: &[f64]) {
         self.shape_reward(addends.iter().sum());
         self.token_rewards.resize(self.response_ids.len(), 0.0);
         self.token_rewards.iter_mut().zip(addends).for_each(|(reward, addend)| *reward += addend);
     }
 
-    /// Adds to the shaped reward, not to [`Turn::reward`].
+    /// Adds `addend` to the shaped reward; [`Turn::reward`] does not change.
     pub fn shape_reward(&mut self, addend: f64) {
         self.shaped_reward = Some(self.credited_reward() + addend);
     }
@@ -193,14 +195,14 @@ pub struct Trajectory {
     /// Observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
-    /// State key after the last turn, if it is not the text.
+    /// State key after the last turn, if it differs from the final observation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_state_key: Option<String>,
     /// Why it ended.
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Sequences: one per turn (`windowed`), or one and one more per compaction (`concatenated`).
+    /// Token sequences. `windowed`: one per turn. `concatenated`: one, plus one per compaction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
     /// Advantage per turn; `None` before credit assignment.
@@ -215,7 +217,7 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
-    /// Creates an unsolved trajectory of group 0 and step 0.
+    /// Creates an unsolved trajectory in group 0 of step 0.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -291,9 +293,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns true if all environment returns are equal, so comparing them carries no information.
-    /// Ignores shaping, which makes all differ. The tolerance is `1e-12` times the absolute
-    /// rewards.
+    /// Returns true if all environment returns are equal, so that comparing them carries no
+    /// information. Uses rewards before shaping, because shaping would make almost all returns
+    /// differ. The tolerance is `1e-12` times the largest sum of absolute rewards.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -319,7 +321,7 @@ impl Batch {
     }
 }
 
-/// Field that some files lack.
+/// A field of a turn that some trajectory files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
     /// Text that identifies the state.
@@ -334,7 +336,7 @@ pub enum TurnField {
     StateValue,
     /// A critic's values of the response tokens.
     Values,
-    /// Credit of an external reward redistribution.
+    /// Credit that an external decomposer assigned to the turn.
     Credit,
 }
 

@@ -12,19 +12,20 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 #[cfg(feature = "gzip")]
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Base-2 logarithm of the maximum zstd window, for `--long=31`.
+/// Base-2 logarithm of the largest accepted zstd window, for files written with `--long=31`.
 const WINDOW_LOG_MAX: u32 = 31;
 
 /// Expanded bytes that are always accepted.
 const FREE_EXPANSION: u64 = 64 << 20;
 
-/// Maximum expansion above that; episodes expand 5 to 30 times, a decompression bomb 30,000 times.
+/// Further expanded bytes accepted for each stored byte; episodes expand 5 to 30 times, a
+/// decompression bomb 30,000 times.
 const MOST_TIMES: u64 = 256;
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Returns the largest accepted size of a compressed file of `stored` bytes; larger ones are
-/// rejected as decompression bombs.
+/// Returns the largest expanded size that is accepted for a compressed file of `stored` bytes;
+/// larger ones are rejected as decompression bombs.
 pub fn most_expanded(stored: u64) -> u64 {
     FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
 }
@@ -32,8 +33,8 @@ pub fn most_expanded(stored: u64) -> u64 {
 /// Opens a file or pipe, detects zstd and gzip by their first bytes, and skips a byte order mark.
 ///
 /// # Errors
-/// Fails with the operating system's error. Reading fails on a damaged frame, or above
-/// [`most_expanded`] ([`ErrorKind::FileTooLarge`]).
+/// Fails with the operating system's error. Reading fails on a damaged frame, or after more than
+/// [`most_expanded`] bytes ([`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
@@ -44,7 +45,7 @@ pub struct Counted {
     pub reader: Box<dyn BufRead + Send>,
     /// Bytes read so far, before decompression.
     pub position: Arc<AtomicU64>,
-    /// Stored bytes; 0 for a pipe.
+    /// Number of bytes in the file; 0 for a pipe.
     pub length: u64,
 }
 
@@ -93,7 +94,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// Inspected bytes that were not yet returned.
+    /// Bytes that were read to detect the format and not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 
@@ -116,7 +117,8 @@ fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
-/// Returns the buffer size for plain text, at most the file's, because buffers are zeroed.
+/// Returns the buffer size for plain text. It is at most the file's size, because buffers are
+/// zeroed.
 fn piece(metadata: &Metadata) -> usize {
     let most = 1 << 20;
     if metadata.is_file() { metadata.len().clamp(1 << 12, most) as usize } else { most as usize }

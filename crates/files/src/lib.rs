@@ -62,7 +62,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns true for paths that can be written to but not replaced: devices, pipes, and names of
-/// open files (`/dev/stdout`, `/dev/fd/3`), even ordinary ones.
+/// open files (`/dev/stdout`, `/dev/fd/3`), even if the open file is an ordinary one.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
@@ -81,11 +81,11 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Writes like [`write_atomically`], but with any number of writers: each has its own
+/// Writes like [`write_atomically`], but allows several writers at a time: each has its own
 /// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged; a killed
 /// process may leave its temporary file.
 ///
-/// The file has default permissions (`0o666` without the umask).
+/// The file has default permissions (`0o666` minus the umask).
 ///
 /// # Errors
 /// Fails like `write` and [`write_atomically`].

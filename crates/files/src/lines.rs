@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
-/// Maximum bytes of a line; real ones are trajectories of up to 50 MB.
+/// Maximum number of bytes in a line; real lines are trajectories of up to 50 MB.
 pub const LONGEST_LINE: u64 = 256 << 20;
 
 /// Iterator of [`lines`].

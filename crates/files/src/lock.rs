@@ -1,4 +1,4 @@
-//! Exclusive file locks, released when a process ends.
+//! Exclusive file locks, which are released when the process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,7 +10,8 @@ pub enum Lock {
     Taken,
     /// Held by another process, or by another open file of this one.
     Busy,
-    /// The file system has no locks, like some network file systems; callers continue without one.
+    /// The file system has no locks, like some network file systems; callers continue without a
+    /// lock.
     Unsupported,
 }
 

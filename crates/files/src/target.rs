@@ -14,8 +14,8 @@ pub(crate) enum Target {
     Special(PathBuf),
 }
 
-/// Follows the symbolic links of an output path; the last component, also of targets, may be
-/// missing.
+/// Follows the symbolic links of an output path. The last component may be missing, also that of a
+/// link's target.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;
@@ -44,7 +44,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens a special target; regular files are appended to.
+/// Opens a special target for writing. If it is a regular file, output is appended.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {
@@ -53,8 +53,8 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// Returns the program's own stdout or stderr if the path names it. A second file position would
-/// overwrite earlier output.
+/// Returns the program's own stdout or stderr if the path names it, because a second file position
+/// would overwrite earlier output.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

@@ -26,10 +26,10 @@ pub enum MethodError {
         /// ` Did you mean ...?`, or empty.
         nearest: String,
     },
-    /// Path that goes on after a plain value.
+    /// A path continues after a value that is not a table or list.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
-        /// Path of the value.
+        /// Path of that value.
         path: String,
         /// Rest of the path.
         key: String,
@@ -42,7 +42,7 @@ pub enum MethodError {
         /// Length of the list.
         count: usize,
     },
-    /// Value that the config rejects.
+    /// The config rejects the value.
     #[error("{0}")]
     Refused(#[from] serde_json::Error),
 }

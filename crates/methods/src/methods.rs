@@ -1,4 +1,4 @@
-//! Built-in methods and those of other crates, with presets.
+//! Built-in methods and those that other crates register, with their presets.
 
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -57,7 +57,8 @@ impl Methods {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// Returns a preset's settings, merged over those that it extends, if it exists.
+    /// Returns a preset's settings, merged over those of the presets that it extends; `None` if
+    /// there is no such preset.
     ///
     /// # Errors
     /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.
@@ -81,7 +82,7 @@ impl Methods {
         Ok(all)
     }
 
-    /// Returns a preset's credit settings, with defaults.
+    /// Returns a preset's credit settings, with defaults for keys that it does not set.
     ///
     /// # Errors
     /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
@@ -89,7 +90,7 @@ impl Methods {
         self.part(preset, "credit")
     }
 
-    /// Returns a preset's objective settings, with defaults.
+    /// Returns a preset's objective settings, with defaults for keys that it does not set.
     ///
     /// # Errors
     /// Fails like [`Methods::credit`].
@@ -114,7 +115,8 @@ impl Methods {
         }
     }
 
-    /// Adds other crates' methods to a config schema; [`Methods::spell_out`] checks their settings.
+    /// Adds other crates' methods to a config schema. The schema does not describe their settings,
+    /// which [`Methods::spell_out`] checks.
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
@@ -140,7 +142,7 @@ impl Methods {
         }
     }
 
-    /// Parses the settings of other crates' methods, and fills in defaults.
+    /// Parses the settings of other crates' methods, and writes their defaults into the config.
     ///
     /// # Errors
     /// Fails on unknown methods and invalid settings.

@@ -69,7 +69,8 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// `more`: keys that exist only while their feature is enabled.
+/// Returns `config` with one value replaced. `more` has keys that exist only while their feature is
+/// enabled.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

@@ -1,4 +1,4 @@
-//! Averages per-token losses, by one weight per token for the whole optimizer batch.
+//! Averages per-token losses, using one weight per token for the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,13 +9,13 @@ use crate::ObjectiveConfig;
 /// Advantages of one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advantages {
-    /// Per turn span.
+    /// One advantage per turn span.
     PerSpan(Vec<f64>),
-    /// Per response token (token-level GAE).
+    /// One advantage per response token (token-level GAE).
     PerToken(Vec<f64>),
 }
 
-/// One sequence; per-token arrays follow the response tokens in span order.
+/// One sequence. Its per-token arrays have one entry per response token, in span order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectiveSequence {
     /// Turn spans, as in [`turnwise_core::TokenSequence::spans`].
@@ -29,8 +29,8 @@ pub struct ObjectiveSequence {
     pub advantages: Advantages,
     /// Whether the trajectory solved its task.
     pub success: bool,
-    /// Response tokens that count; absent: all. Masked tokens affect neither loss, nor means, nor
-    /// ratios.
+    /// True for response tokens that count; if absent, all do. Masked tokens affect neither the
+    /// loss nor its means nor the ratios.
     pub mask: Option<Vec<bool>>,
 }
 
@@ -116,7 +116,8 @@ impl ObjectiveSequence {
     }
 }
 
-/// Size of sequences without a gradient, which the learner skips but the loss's means count.
+/// Sizes of the sequences without a gradient. The learner skips them, but the loss's means count
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Unmasked response tokens.
@@ -143,7 +144,7 @@ impl LeftOut {
 pub struct ObjectiveBatch {
     /// The sequences, shared with the training set.
     pub sequences: Vec<Arc<ObjectiveSequence>>,
-    /// Skipped sequences.
+    /// Sizes of the skipped sequences.
     pub left_out: LeftOut,
 }
 
@@ -156,7 +157,7 @@ impl ObjectiveBatch {
     /// Rejects arrays of wrong length, NaN and infinity.
     ///
     /// # Errors
-    /// Returns the sequence, the array and the token.
+    /// Returns the first invalid sequence, with the array and the token.
     pub fn check(&self, config: &ObjectiveConfig) -> Result<(), ObjectiveError> {
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| sequence.check(index, config))
     }

@@ -9,16 +9,16 @@ use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioKind {
-    /// Per token: `exp(lp - old)` (PPO, GRPO).
+    /// One ratio per token: `exp(lp - old)` (PPO, GRPO).
     #[default]
     Token,
-    /// Per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
+    /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// Per sequence, over all response tokens (GSPO). Its gradient averages the sequence's
-    /// advantages, so differences between turns are lost.
+    /// One ratio per sequence, over all response tokens (GSPO). Its gradient averages the
+    /// sequence's advantages, so differences between turns are lost.
     Sequence,
-    /// Ratio and clip of `sequence`, with a gradient per token that keeps each turn's advantage
-    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`).
+    /// Same ratio and clipping as `sequence`, but each token has its own gradient, which keeps the
+    /// advantage of its turn (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`).
     SequenceToken,
 }
 
@@ -30,7 +30,8 @@ pub struct Clip {
     /// The lower bound is `1 - low`; 0.2 without a preset.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`; 0.2 without a preset. A large value turns it off.
+    /// The upper bound is `1 + high`; 0.2 without a preset. A large value turns the upper bound
+    /// off.
     #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
@@ -112,7 +113,7 @@ pub struct ObjectiveConfig {
     /// SORL's clipping-triggered normalization of the gradient. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalization: Option<NormalizationConfig>,
-    /// Additional loss terms, `{ kind = "...", ... }`, by registered name.
+    /// Additional loss terms `{ kind = "...", ... }`; `kind` is the registered name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "method_tables")]
     pub terms: Vec<MethodTable>,
@@ -134,7 +135,7 @@ impl ObjectiveConfig {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
-    /// Excludes the additional terms.
+    /// Passes of the loss without its additional terms.
     pub(crate) fn passes(&self) -> RequiredPasses {
         RequiredPasses {
             reward_reference_logprobs: self.kl_in_reward(),

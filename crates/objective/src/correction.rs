@@ -6,13 +6,13 @@
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
 //!
-//! either truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, 0 unless `c`
-//! is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update alone (decoupled PPO,
-//! Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and verl's `rollout_correction` are
-//! the same.
+//! which is either truncated to `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked:
+//! set to 0 unless `c` is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update
+//! alone (decoupled PPO, Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and verl's
+//! `rollout_correction` do the same.
 //!
-//! The weights multiply the advantages. KL penalty and entropy bonus keep weight 1, as in TRL and
-//! verl.
+//! The weights multiply the advantages. The KL penalty and the entropy bonus keep weight 1, as in
+//! TRL and verl.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
@@ -34,7 +34,7 @@ pub enum CorrectionLevel {
     Sequence,
 }
 
-/// Treatment of weights outside the bounds.
+/// What happens to weights outside the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionMode {
@@ -51,7 +51,7 @@ pub enum CorrectionMode {
 pub struct RolloutCorrection {
     /// Which tokens share a weight.
     pub level: CorrectionLevel,
-    /// Treatment of weights outside the bounds.
+    /// What happens to weights outside the bounds.
     pub mode: CorrectionMode,
     /// Upper bound of a weight.
     #[schemars(range(min = 1.0, max = 1e6))]
@@ -82,7 +82,7 @@ pub struct CorrectionSums {
     pub square: f64,
     /// Largest weight before truncation or mask.
     pub largest: f64,
-    /// Tokens with a truncated or masked weight.
+    /// Number of tokens whose weight was truncated or masked.
     pub cut: f64,
 }
 
@@ -98,7 +98,7 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns a sum per token; 0 without tokens.
+    /// Returns `sum` divided by the number of tokens; 0 if there are none.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }

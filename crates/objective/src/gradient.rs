@@ -5,7 +5,7 @@ use turnwise_core::{LossMetrics, TokenGradients};
 /// One sequence's loss and derivatives in f64, before rounding to [`TokenGradients`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gradient {
-    /// Part of the batch loss.
+    /// This sequence's part of the batch loss.
     pub loss: f64,
     /// `d loss / d logprob` per response token.
     pub d_logprobs: Vec<f64>,

@@ -14,12 +14,12 @@ pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
     #[default]
     K3,
-    /// `d`: unbiased, may be negative. For the reward: in the loss, its expected gradient under the
-    /// sampling policy is 0 for any reference.
+    /// `d`: unbiased, but may be negative. Use it in the reward: in the loss, its expected gradient
+    /// under the sampling policy is 0 for any reference.
     K1,
-    /// `d^2 / 2`: biased, never negative.
+    /// `d^2 / 2`: biased, but never negative.
     K2,
-    /// The exact KL over the full vocabulary, from the learner; only in the loss.
+    /// The exact KL over the full vocabulary, computed by the learner; only for the loss.
     Full,
 }
 
@@ -34,10 +34,10 @@ pub enum KlPlace {
     Reward,
 }
 
-/// Returns the estimate and its derivative w.r.t. the policy's log-prob; k3 for
-/// [`KlEstimator::Full`].
+/// Returns the estimate and its derivative with respect to the policy's log-prob. For
+/// [`KlEstimator::Full`], returns those of k3.
 ///
-/// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the derivative is 0.
+/// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside this range, the derivative is 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
     let d = logprob - ref_logprob;
     match estimator {
@@ -53,7 +53,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
 }
 
 /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`): `coef` times the
-/// sum of its tokens' estimates between sampling policy and reference.
+/// sum over the turn's tokens of the estimated KL from the sampling policy to the reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs
         .iter()
@@ -62,19 +62,19 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// Adapts the KL coefficient to a target: multiplies it by `raise` after a step whose KL is above
-/// `raise` times the target, and by `lower` below `lower` times (Ziegler et al. 2019; HAS, tables 5
-/// and 6, gives only the target).
+/// Adapts the KL coefficient to a target. After a step, multiplies it by `raise` if the KL was
+/// above `raise` times the target, and by `lower` if it was below `lower` times the target (Ziegler
+/// et al. 2019; HAS, tables 5 and 6, gives only the target).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor that raises the coefficient, and upper threshold.
+    /// Factor that raises the coefficient. Times the target, it is also the upper threshold.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor that lowers the coefficient, and lower threshold.
+    /// Factor that lowers the coefficient. Times the target, it is also the lower threshold.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.
@@ -92,7 +92,7 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// Returns the next coefficient; NaN leaves it unchanged.
+    /// Returns the next coefficient for a measured `kl`; a NaN leaves it unchanged.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise

@@ -2,7 +2,7 @@
 //!
 //! An objective is built for a whole optimizer batch and evaluated one sequence at a time, in any
 //! order. All means are over the batch, so results do not depend on micro-batches, padding or
-//! packing. Computations are in f64.
+//! packing. All arithmetic is in f64.
 //!
 //! ```
 //! use turnwise_objective::{Clip, Surrogate, surrogate};

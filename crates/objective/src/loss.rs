@@ -30,16 +30,16 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// With the effective KL coefficient.
+    /// The settings, with the effective KL coefficient.
     config: ObjectiveConfig,
-    /// Before the terms change it.
+    /// The KL coefficient before the terms change it.
     kl_coef: f64,
     terms: Vec<Arc<dyn LossTerm>>,
     passes: RequiredPasses,
 }
 
 impl Loss {
-    /// Creates a config's loss with the terms of `registry`.
+    /// Creates a config's loss. Its terms come from `registry`.
     ///
     /// # Errors
     /// Fails on invalid settings, and on terms that are unknown or exclude each other.
@@ -72,7 +72,7 @@ impl Loss {
         Ok(loss)
     }
 
-    /// Returns a step's extra model passes, and whether a term scales the gradient.
+    /// Returns the extra model passes of a step, and whether a term scales the gradient.
     pub fn passes(&self) -> RequiredPasses {
         self.passes
     }
@@ -103,7 +103,8 @@ impl Loss {
         reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
     }
 
-    /// Returns the next step's KL coefficient for a measured mean KL; constant unless adaptive.
+    /// Returns the next step's KL coefficient, given the measured mean KL. It is constant unless
+    /// adaptive.
     pub fn next_kl_coef(&self, measured: f64) -> f64 {
         self.config
             .kl
@@ -143,16 +144,16 @@ pub struct MinibatchLoss {
     policy: Arc<PolicyObjective>,
     terms: Vec<TermObjective>,
     passes: RequiredPasses,
-    /// Term with masked contexts.
+    /// Index of the term that uses masked contexts.
     masking: Option<usize>,
-    /// Term that scales the gradient.
+    /// Index of the term that scales the gradient.
     scaling: Option<usize>,
     clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
 impl MinibatchLoss {
-    /// Returns the branches of sequences with clipped tokens evaluated since the last call,
-    /// unordered.
+    /// Returns the surrogate's branches for each sequence that was evaluated since the last call
+    /// and has clipped tokens, in no particular order.
     pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
         std::mem::take(&mut self.clipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -222,7 +223,8 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Ignores the term's token counts, because the policy counted them.
+/// Adds a term's gradients. Ignores its token counts, because the policy already counted the
+/// tokens.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

@@ -28,12 +28,12 @@ use crate::{LossTerm, Minibatch, PolicyObjective, TermObjective};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
-    /// Norm of its gradient w.r.t. the weights.
+    /// Norm of the gradient of the bias with respect to the weights.
     #[default]
     Parameter,
-    /// L2 norm of its entries.
+    /// L2 norm of the bias's entries.
     Token,
-    /// Absolute value of its entries' sum.
+    /// Absolute value of the sum of the bias's entries.
     Scalar,
 }
 
@@ -46,8 +46,8 @@ pub struct NormalizationConfig {
     /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
-    /// Measure the norm (`normalization/bias_norm`, SORL's figure 4) without scaling the gradient,
-    /// at the same cost.
+    /// Measure the norm (`normalization/bias_norm`, SORL's figure 4) without scaling the gradient.
+    /// This costs as much as scaling.
     pub measure_only: bool,
 }
 
@@ -182,7 +182,7 @@ fn bias_at(
 /// Second pass for the `parameter` norm: its gradient is the clipping bias of some sequences.
 struct BiasOf<'a> {
     policy: &'a PolicyObjective,
-    /// Index in the minibatch.
+    /// The sequences, as indices in the minibatch.
     sequences: Vec<usize>,
 }
 
@@ -207,11 +207,12 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Per response token; 0 if not clipped.
+    /// One entry per response token; 0 if the token is not clipped.
     pub entries: Vec<f64>,
-    /// Derivative of the entries' sum w.r.t. each log-prob, for fixed clipped tokens.
+    /// Derivative of the entries' sum with respect to each log-prob, with the set of clipped tokens
+    /// fixed.
     pub d_logprobs: Vec<f64>,
-    /// Clipped tokens.
+    /// Number of clipped tokens.
     pub clipped: usize,
 }
 
@@ -220,12 +221,12 @@ pub struct ClippingBias {
 pub struct BiasSum {
     squares: f64,
     sum: f64,
-    /// Clipped tokens.
+    /// Number of clipped tokens.
     pub clipped: usize,
 }
 
 impl BiasSum {
-    /// Creates the sum of one sequence.
+    /// Creates the sum for a single sequence.
     pub fn of(bias: &ClippingBias) -> Self {
         Self {
             squares: bias.entries.iter().map(|entry| entry * entry).sum(),

@@ -37,7 +37,7 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 /// Active branch of the surrogate at a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surrogate {
-    /// `w A`: the gradient flows.
+    /// `w A` is active, so the gradient flows.
     Unclipped,
     /// A < 0 and `w < 1 - low`: no gradient.
     ClippedLow,
@@ -69,7 +69,7 @@ pub struct PolicyObjective {
     config: ObjectiveConfig,
     batch: ObjectiveBatch,
     weights: Vec<Vec<f64>>,
-    /// Weights `1 / (B |y|)` of the clipping bias.
+    /// Weights `1 / (B |y|)` in the clipping bias.
     sequence_weights: Vec<Vec<f64>>,
 }
 
@@ -83,7 +83,7 @@ impl PolicyObjective {
         Self::new_unchecked(config, batch)
     }
 
-    /// The KL coefficient may exceed the config's bounds.
+    /// Like `new`, but the KL coefficient may exceed the config's bounds.
     pub(crate) fn new_unchecked(
         config: &ObjectiveConfig,
         batch: ObjectiveBatch,
@@ -104,8 +104,8 @@ impl PolicyObjective {
         &self.weights
     }
 
-    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty
-    /// without an entropy bonus.
+    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty if
+    /// there is no entropy bonus.
     ///
     /// # Errors
     /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
@@ -195,7 +195,7 @@ impl PolicyObjective {
         Ok(bias)
     }
 
-    /// Returns each response token's branch; masked tokens are unclipped.
+    /// Returns the surrogate's branch for each response token; masked tokens are unclipped.
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -355,8 +355,8 @@ impl Objective for PolicyObjective {
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 
-    /// Only for token ratios. Services keep the gradient for log-ratios beyond ±20, which this
-    /// objective clamps.
+    /// Only token ratios have a direct loss. Services keep the gradient at log-ratios beyond ±20,
+    /// which this objective clamps.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();

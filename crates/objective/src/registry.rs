@@ -87,8 +87,8 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Creates a registry with this crate's terms and presets, except terms with their own keys in
-    /// [`ObjectiveConfig`].
+    /// Creates a registry with this crate's presets, and with its terms except those that have
+    /// their own keys in [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
         Self { terms: BTreeMap::new(), presets }
@@ -143,7 +143,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the terms of a config: those with their own keys, then `terms` in order.
+    /// Returns the terms of a config: first those with their own keys, then those of `terms` in
+    /// order.
     ///
     /// # Errors
     /// Fails on unknown terms and rejected settings.

@@ -22,7 +22,7 @@ use crate::{KlEstimator, LossTerm, Minibatch, TermObjective, kl_estimate};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectiveEstimator {
-    /// Exact KLs over the full vocabulary, from the learner.
+    /// Exact KLs over the full vocabulary, computed by the learner.
     #[default]
     Full,
     /// k3 from log-probs of sampled tokens.
@@ -36,9 +36,9 @@ pub enum SelectivePenalty {
     /// `P_TI` on outlier turns.
     #[default]
     Ti,
-    /// Only the global KL penalty.
+    /// No `P_TI`, only the global KL penalty.
     Single,
-    /// Only the global KL penalty, plus gamma in its coefficient.
+    /// No `P_TI`, but gamma is added to the coefficient of the global KL penalty.
     Increased,
 }
 
@@ -75,7 +75,7 @@ impl Default for SelectiveConfig {
     }
 }
 
-/// With and without dynamic sampling and a higher upper clip bound.
+/// STAPO, and STAPO with dynamic sampling and a higher upper clip bound.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "gigpo",
@@ -129,12 +129,12 @@ impl SelectiveConfig {
         }
     }
 
-    /// Returns the coefficient of the global KL penalty.
+    /// Returns the coefficient of the global KL penalty, given its configured value `base`.
     pub fn kl_coef(&self, base: f64) -> f64 {
         if self.penalty == SelectivePenalty::Increased { base + self.gamma } else { base }
     }
 
-    /// Returns the weight of `P_TI`.
+    /// Returns the weight of `P_TI`; 0 if the penalty is another.
     pub fn penalty_coef(&self) -> f64 {
         if self.penalty == SelectivePenalty::Ti { self.gamma } else { 0.0 }
     }
@@ -152,11 +152,11 @@ pub struct FullKls<'a> {
 /// Log-probs of one sequence's sampled tokens, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedLogprobs<'a> {
-    /// Policy, whole prompt.
+    /// Log-probs under the policy after the whole prompt.
     pub full: &'a [f64],
-    /// Policy, masked prompt.
+    /// Log-probs under the policy after the masked prompt.
     pub masked: &'a [f64],
-    /// Reference policy, masked prompt.
+    /// Log-probs under the reference policy after the masked prompt.
     pub reference: &'a [f64],
 }
 
@@ -181,14 +181,14 @@ pub struct SelectiveGradient {
 #[derive(Clone, Debug)]
 pub struct SelectiveObjective {
     config: SelectiveConfig,
-    /// True for outlier turns.
+    /// Spans of each sequence's turns, and whether the turn is an outlier.
     sequences: Vec<Vec<(TurnSpan, bool)>>,
     turns: f64,
 }
 
 impl SelectiveObjective {
-    /// Creates the term over a batch, from each sequence's spans and whether they are outlier
-    /// turns.
+    /// Creates the term over a batch, from the spans of each sequence and whether each span is an
+    /// outlier turn.
     ///
     /// # Errors
     /// Fails on a coefficient out of range.
@@ -201,8 +201,8 @@ impl SelectiveObjective {
         Ok(Self { config: config.clone(), sequences, turns })
     }
 
-    /// Creates the term over outlier turns, each a sequence with one span. `turns` counts all turns
-    /// of the optimizer batch.
+    /// Creates the term over outlier turns, each given as a sequence with one span. `turns` is the
+    /// number of all turns in the optimizer batch.
     ///
     /// # Errors
     /// Fails on a coefficient out of range.
@@ -316,7 +316,7 @@ struct Term {
 }
 
 impl Objective for SelectiveObjective {
-    /// The term has masked contexts only.
+    /// Returns zeros, because the term's loss comes only from masked contexts.
     fn evaluate(&self, _: usize, _: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
         Ok(TokenGradients::default())
     }

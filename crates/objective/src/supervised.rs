@@ -38,10 +38,10 @@ impl SupervisedObjective {
         Ok(Self { weights, total })
     }
 
-    /// Creates the objective with weight 1 per token, from the response lengths.
+    /// Creates the objective from the response lengths, with weight 1 for each token.
     ///
     /// # Errors
-    /// Fails without response tokens.
+    /// Fails if there are no response tokens.
     pub fn uniform(lengths: &[usize]) -> Result<Self, ObjectiveError> {
         Self::new(lengths.iter().map(|&length| vec![1.0; length]).collect())
     }
@@ -49,7 +49,7 @@ impl SupervisedObjective {
     /// Returns one sequence's part of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails on wrong lengths, or NaN or infinite log-probs of weighted tokens.
+    /// Fails on wrong lengths, and on NaN or infinite log-probs of weighted tokens.
     pub fn gradient(&self, sequence: usize, logprobs: &[f64]) -> Result<Gradient, ObjectiveError> {
         let Some(weights) = self.weights.get(sequence) else {
             return Err(ObjectiveError::Setting(format!(

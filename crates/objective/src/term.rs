@@ -1,5 +1,5 @@
-//! Loss terms other than surrogate, KL penalty and entropy bonus. Other crates add theirs with
-//! [`crate::Registry::with_term`].
+//! Loss terms other than the surrogate, the KL penalty and the entropy bonus. Other crates add
+//! theirs with [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use turnwise_core::{Objective, ObjectiveError, RequiredPasses, TurnSpan};
 
 use crate::PolicyObjective;
 
-/// Term over one optimizer batch.
+/// The objective of a term over one optimizer batch.
 pub type TermObjective = Box<dyn Objective + Send>;
 
 /// A term of the loss.
 pub trait LossTerm: Debug + Send + Sync {
-    /// Returns the config name.
+    /// Returns the term's name in configs.
     fn kind(&self) -> &'static str;
 
     /// Returns the extra model passes, and whether the term scales the gradient.
@@ -26,7 +26,7 @@ pub trait LossTerm: Debug + Send + Sync {
         false
     }
 
-    /// Returns the effective KL coefficient.
+    /// Returns the KL coefficient to use in place of `coef`.
     fn kl_coef(&self, coef: f64) -> f64 {
         coef
     }
@@ -38,11 +38,11 @@ pub trait LossTerm: Debug + Send + Sync {
     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError>;
 }
 
-/// The optimizer batch of a term.
+/// The optimizer batch over which a term is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Minibatch<'a> {
     /// Policy objective ([`PolicyObjective::batch`]).
     pub policy: &'a Arc<PolicyObjective>,
-    /// Spans of responses after masked prompts, in the learner's order.
+    /// Spans of the responses that are scored after masked prompts, in the learner's order.
     pub masked: &'a [TurnSpan],
 }

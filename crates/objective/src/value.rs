@@ -24,11 +24,11 @@ impl Default for ValueConfig {
 /// One sequence's inputs, one entry per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSequence {
-    /// Values behind the advantages.
+    /// Values from which the advantages were computed.
     pub old_values: Vec<f64>,
     /// Value targets.
     pub returns: Vec<f64>,
-    /// Tokens that count; absent: all.
+    /// True for tokens that count; if absent, all do.
     pub mask: Option<Vec<bool>>,
 }
 
@@ -39,9 +39,9 @@ pub struct ValueGradient {
     pub loss: f64,
     /// `d loss / d value` per response token.
     pub d_values: Vec<f64>,
-    /// Tokens on the clipped branch, where the derivative is 0.
+    /// Number of tokens on the clipped branch, where the derivative is 0.
     pub clipped: f64,
-    /// Unmasked tokens.
+    /// Number of unmasked tokens.
     pub tokens: f64,
 }
 

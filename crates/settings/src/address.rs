@@ -11,7 +11,7 @@ pub enum AddressError {
     /// The scheme is not `http` or `https`.
     #[error("must start with http:// or https://")]
     Scheme,
-    /// A user name or password is present, which would appear in logs.
+    /// The address contains a user name or password, which would appear in logs.
     #[error("must hold no user name or password; `api_key_env` names the environment variable of a key")]
     Credentials,
     /// The host or port is invalid.

@@ -13,8 +13,8 @@ use crate::schema::{alternatives, choices, description, plain, range, shared_sch
 
 const WIDTH: usize = 100;
 
-/// Formats settings as TOML, each key below its description, range and default. Unset keys are
-/// commented out, so parsing the text gives the same settings.
+/// Formats settings as TOML, with each key below a comment with its description, range and default.
+/// Unset keys are commented out, so parsing the text gives the same settings.
 ///
 /// # Errors
 /// Fails on settings that TOML cannot represent.
@@ -42,7 +42,7 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// Comments above a line, and text after it (unset keys, below the table's header).
+/// Comments above each line, and text after it (unset keys, below the table's header).
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,

@@ -14,15 +14,16 @@ pub enum ApiKeyError {
     /// The variable is empty, for example if a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
-    /// The variable contains spaces, line breaks or other characters than visible ASCII.
+    /// The variable contains spaces, line breaks or other characters that are not visible ASCII.
     #[error("the environment variable {0} has characters that no API key has")]
     Characters(String),
 }
 
-/// Returns the API key from the variable that a setting names, or `None` for an empty setting.
+/// Returns the API key from the variable that a setting names; `None` if the setting is empty.
 ///
 /// # Errors
-/// Fails if the variable has no valid key, because a service's error would not name it.
+/// Fails if the variable has no valid key. This is checked here because a service's error would not
+/// name the variable.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);

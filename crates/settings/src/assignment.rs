@@ -14,8 +14,8 @@ pub enum AssignmentError {
     Key,
 }
 
-/// Splits `key.sub=value` into key and value and trims both. Values are TOML, or JSON for tables
-/// and lists; any other text is a string, so paths and names need no quotes.
+/// Splits `key.sub=value` into key and value and trims both. Values are TOML; tables and lists may
+/// also be JSON. Any other text is a string, so paths and names need no quotes.
 ///
 /// ```
 /// use toml::Value;
@@ -27,7 +27,7 @@ pub enum AssignmentError {
 /// ```
 ///
 /// # Errors
-/// Fails if the key or the value is missing.
+/// Fails if the argument has no `=`, or if the key or a part of it is empty.
 pub fn assignment(text: &str) -> Result<(&str, Value), AssignmentError> {
     let (key, value) = text.split_once('=').ok_or(AssignmentError::Form)?;
     let (key, value) = (key.trim(), value.trim());

@@ -11,10 +11,10 @@ use crate::suggest;
 
 const SHOWN: usize = 80;
 
-/// Rejects settings outside the ranges of their type.
+/// Rejects settings outside the ranges that their type declares.
 ///
 /// # Errors
-/// Returns all invalid settings, with key, value and valid range.
+/// Returns all invalid settings, each with key, value and valid range.
 pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), SettingsError> {
     match Value::try_from(settings) {
         Ok(value) => SettingsError::of(problems(&shared_schema::<T>(), &value)),
@@ -22,8 +22,8 @@ pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), Se
     }
 }
 
-/// Returns all problems that a schema ([`crate::schema_of`]) finds in a value, NaN and infinities
-/// included.
+/// Returns all problems that a schema ([`crate::schema_of`]) finds in a value. NaN and infinities
+/// are problems, too.
 pub fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut found = Vec::new();
     walk(schema, value, "", &mut found);

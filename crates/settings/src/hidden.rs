@@ -1,4 +1,4 @@
-//! Control characters, which a terminal executes instead of showing.
+//! Control characters, which a terminal executes instead of showing them.
 
 /// Returns true for control characters (C0 except newline and tab, DEL, C1) and for bidirectional
 /// marks, which make text look different.

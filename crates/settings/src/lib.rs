@@ -1,9 +1,9 @@
-//! Self-describing settings: ranges, descriptions and defaults, declared once, serve validation,
-//! the JSON Schema for editors, and the reference page.
+//! Self-describing settings: ranges, descriptions and defaults are declared once and used for
+//! validation, for the JSON Schema that editors read, and for the reference page.
 //!
 //! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its
-//! doc comments are the descriptions, its `Default` the defaults, and field attributes declare
-//! ranges:
+//! doc comments are the descriptions, its `Default` gives the defaults, and field attributes
+//! declare ranges:
 //!
 //! ```
 //! use schemars::JsonSchema;

@@ -7,13 +7,13 @@ use thiserror::Error;
 /// One invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// File and line, or command-line argument; `None` for code.
+    /// File and line, or command-line argument; `None` for settings made in code.
     pub origin: Option<String>,
     /// `table.key`; empty if the whole source is invalid.
     pub key: String,
     /// Value as TOML; `None` if the key is wrong or missing.
     pub value: Option<String>,
-    /// What is wrong, with a valid value.
+    /// What is wrong, with an example of a valid value.
     pub reason: String,
 }
 
@@ -41,7 +41,7 @@ impl Display for Problem {
 
 const LISTED: usize = 50;
 
-/// Invalid settings; at least one.
+/// Invalid settings; contains at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct SettingsError(pub Vec<Problem>);
 

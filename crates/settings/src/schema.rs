@@ -13,9 +13,9 @@ static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Unlike `schemars`, objects with named properties reject other keys, even unit variants of tagged
-/// enums, for which `serde` accepts any. Optional keys may be absent but not null, which TOML
-/// lacks.
+/// Unlike in the schemas of `schemars`, objects with named properties reject other keys. This
+/// includes unit variants of tagged enums, for which `serde` accepts any key. Optional keys may be
+/// absent but not null, because TOML has no null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
@@ -72,7 +72,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Returns the tag of a union of tables, and its value in each variant.
+/// Returns the tag of a union of tables, and the value that the tag has in each variant.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
@@ -138,7 +138,7 @@ pub(crate) fn range(schema: &Value) -> String {
     parts.join(" and ")
 }
 
-/// Formats a value as TOML, f32 numbers in their shortest form.
+/// Formats a value as TOML. Numbers of type f32 get their shortest form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {

@@ -10,7 +10,7 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// A full cache is cleared.
+/// Maximum number of cached texts; a full cache is cleared.
 const KEPT: usize = 1 << 16;
 
 /// Returns the configured embedder: a model folder, or hashed n-grams by default.

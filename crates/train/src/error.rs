@@ -12,7 +12,7 @@ pub enum TrainError {
     Config {
         /// File, or override as written.
         origin: String,
-        /// Problem with its key and fix.
+        /// What is wrong, with the key and the fix.
         reason: String,
     },
     /// Invalid settings.
@@ -31,7 +31,7 @@ pub enum TrainError {
     File {
         /// File path.
         path: String,
-        /// Problem and fix.
+        /// What is wrong and how to fix it.
         reason: String,
     },
     /// Environment setup failed.
@@ -67,7 +67,7 @@ pub enum TrainError {
     /// The run needs more memory than available.
     #[error("{0}; change the config, or pass --ignore-memory to start it anyway")]
     Memory(String),
-    /// NaN or infinity.
+    /// A number became NaN or infinite.
     #[error(
         "{position}: {source}. The weights were not kept and the batch is in {batch}; go on from a checkpoint with \
          other settings, for example `turnwise train --resume {run} train.learning_rate=...`, or with \

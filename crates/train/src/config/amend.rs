@@ -1,4 +1,4 @@
-//! Changes of settings on resume.
+//! Changes of settings when a run resumes.
 
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
@@ -7,7 +7,7 @@ use super::layers::Layer;
 use super::load::has_critic;
 use super::{Config, Registries};
 
-/// Keys that define the run's tasks, model and token sequences.
+/// Keys that must not change, because they define the run's tasks, model and token sequences.
 const FIXED: [&str; 14] = [
     "name",
     "seed",

@@ -15,7 +15,7 @@ pub enum ServerKind {
     Sglang,
 }
 
-/// vLLM route that samples tokens.
+/// vLLM's route for sampling tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerRoute {
@@ -30,7 +30,8 @@ pub enum ServerRoute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, renamed for each version; servers hold several versions.
+    /// The adapter of `policy.lora`, under a new name for each version; servers hold several
+    /// versions.
     #[default]
     Adapter,
     /// All weights as a model folder, with any adapter merged. A server holds one version and
@@ -38,15 +39,16 @@ pub enum ServedWeights {
     Full,
 }
 
-/// Source of entropies for AEM, EMPG and STAPO, because servers report no full-vocabulary
-/// entropies.
+/// Where AEM, EMPG and STAPO get entropies from, because servers do not report those of the full
+/// vocabulary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntropyKind {
-    /// A scoring pass of the learner: exact over the full vocabulary.
+    /// From a scoring pass of the learner: exact over the full vocabulary.
     #[default]
     Exact,
-    /// Negative log-prob of the sampled token: unbiased and free, but noisy for short turns.
+    /// From the negative log-prob of the sampled token: unbiased and free, but noisy for short
+    /// turns.
     Sampled,
 }
 
@@ -56,7 +58,7 @@ pub enum EntropyKind {
 pub struct ServersConfig {
     /// Server software.
     pub kind: ServerKind,
-    /// vLLM route that samples tokens.
+    /// vLLM's route for sampling tokens.
     pub route: ServerRoute,
     /// Weights sent to the servers.
     pub weights: ServedWeights,
@@ -66,24 +68,24 @@ pub struct ServersConfig {
     pub urls: Vec<String>,
     /// Folder shared with the servers; each version is written there under a new name.
     pub adapter_dir: PathBuf,
-    /// That folder's path on the servers; empty: the same.
+    /// Path of `adapter_dir` on the servers; empty: the same path.
     pub server_adapter_dir: PathBuf,
     /// Environment variable with the API key; empty: none needed.
     pub api_key_env: String,
     /// Maximum concurrent requests per server; busy or queueing servers get fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Timeout of a request in seconds, before a retry on another server if possible.
+    /// Timeout of a request in seconds. The request is then retried, on another server if possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
     /// Maximum seconds of retries for a request or for loading an adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
-    /// Seconds between readings of a server's load (`/metrics`); 0: off. New trajectories start on
-    /// the least loaded server.
+    /// Seconds between reads of each server's load (`/metrics`); 0: never. New trajectories start
+    /// on the least loaded server.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
-    /// Source of entropies for credit methods.
+    /// Where credit methods get entropies from.
     pub entropies: EntropyKind,
 }
 

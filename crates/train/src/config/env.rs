@@ -1,4 +1,4 @@
-//! The `[env]` table: common keys and those of the environment.
+//! The `[env]` table: keys common to all environments, and those of the chosen one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::registry::Registry;

@@ -1,4 +1,4 @@
-//! Merging of sources, with the origin of each setting.
+//! Merges the sources of a config, and keeps the origin of each setting.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,13 @@ pub(super) struct Layer {
     pub(super) origins: Origins,
 }
 
-/// Origins (file and line, or argument) by `table.key`.
+/// Maps each `table.key` to its origin (file and line, or argument).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origins(BTreeMap<String, String>);
 
 impl Origins {
-    /// Returns the origin of a setting, else of its table, else of the first setting in it.
+    /// Returns the origin of a setting; if unknown, that of its table or of the first setting in
+    /// it.
     fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -122,7 +123,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls `note` with each key and its byte position.
+/// Calls `note` with each key and its byte position in the file.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

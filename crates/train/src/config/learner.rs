@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PolicyLearnerConfig {
-    /// This process trains and samples.
+    /// This process trains the policy and samples from it.
     #[default]
     Native,
     /// A Tinker-compatible service (SkyRL, Tinker) trains and samples a LoRA adapter; needs the
@@ -30,10 +30,10 @@ pub struct TinkerConfig {
     /// Adapter rank. The service sets the scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. A run's start rejects a wrong
-    /// setting.
+    /// How the service averages a loss over tokens and sequences. A wrong setting is rejected when
+    /// the run starts.
     pub reduction: ReductionSetting,
-    /// How losses reach the service.
+    /// In which form losses are sent to the service.
     pub losses: LossForm,
     /// Maximum seconds of a request, including queueing, compilation and retries.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
@@ -67,11 +67,11 @@ pub enum ReductionSetting {
     SeqMeanBatchMean,
 }
 
-/// How losses reach the service.
+/// In which form losses are sent to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {
-    /// By name, if the service has exactly this loss; otherwise as derivatives.
+    /// By the loss's name, if the service has exactly this loss; otherwise as derivatives.
     #[default]
     Direct,
     /// As derivatives, at the cost of an extra forward pass.

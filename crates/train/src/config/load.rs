@@ -27,16 +27,17 @@ const TRAINING_KEYS: [&str; 9] = [
 /// Sources of a config, in ascending precedence:
 ///
 /// 1. the defaults;
-/// 2. a full config as the preset on the command line (`quickstart`);
+/// 2. the preset from the command line, if it is a full config (`quickstart`);
 /// 3. the preset named by the last file with a `preset` key;
 /// 4. the files, left to right;
-/// 5. a method as the preset on the command line ([`ConfigSource::preset`] or `preset=NAME`);
+/// 5. the preset from the command line ([`ConfigSource::preset`] or `preset=NAME`), if it is a
+///    method;
 /// 6. the overrides, left to right.
 ///
 /// Tables merge key by key; lists, and tables with another `kind`, are replaced. A method from the
 /// command line replaces the files' method preset and method settings (`credit`, `objective`,
 /// `decomposer`, `rollout.filter_groups`, `rollout.compact_filter`, `rollout.overlong`), and
-/// removes an unneeded `critic`.
+/// removes a `critic` that it does not need.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset from the command line: a method or a full config.
@@ -57,8 +58,9 @@ pub enum ConfigPurpose {
     /// A new run.
     #[default]
     Train,
-    /// Playing a policy. Ignores training settings of presets and files (`credit`, `objective`,
-    /// `decomposer`, `critic`, `sft`, `train`, group selection) and their rules.
+    /// Playing a policy. Training settings of presets and files (`credit`, `objective`,
+    /// `decomposer`, `critic`, `sft`, `train`, group selection) and the rules about them are
+    /// ignored.
     Play,
     /// Resuming a run from its `config.toml`. Its preset is not applied again, and some keys are
     /// fixed.

@@ -1,4 +1,4 @@
-//! Settings of some methods: critic, decomposer, overlong shaping.
+//! Settings of the critic, the decomposer and overlong shaping.
 
 use serde::{Deserialize, Serialize};
 use turnwise_credit::overlong::OverlongConfig;
@@ -16,7 +16,7 @@ pub enum DecomposerConfig {
     None,
     /// An LLM with an OpenAI-compatible API scores each turn.
     Judge(JudgeConfig),
-    /// A network learns from earlier rounds which turns earn returns.
+    /// A network that learns from earlier rounds which turns earn returns.
     Turnrd(TurnRdSettings),
 }
 
@@ -24,18 +24,18 @@ pub enum DecomposerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
-    /// Training steps per round, at whose end the network is trained. The paper's round (80 tasks,
-    /// 8 trajectories each) is one step of 80 groups of 8.
+    /// Training steps per round. The network is trained at the end of each round. The paper's round
+    /// (80 tasks, 8 trajectories each) corresponds to one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// Hold out one of every N records to measure the fit; 0: none.
     #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
-    /// Maximum tokens of a turn, and of the goal, whose hidden states are averaged; a long
-    /// observation and response get half each.
+    /// Maximum number of tokens of a turn, and of the goal, whose hidden states are averaged. If
+    /// observation and response are both long, each gets half of them.
     #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
-    /// Network and its training.
+    /// The network and its training.
     pub network: TurnRdConfig,
 }
 
@@ -52,7 +52,8 @@ impl Default for TurnRdSettings {
     }
 }
 
-/// PPO's critic: a value head on a copy of the policy's layers, or on an adapter of its base model.
+/// PPO's critic: a value head on a copy of the policy's layers, or on an adapter of the policy's
+/// base model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
@@ -90,8 +91,8 @@ impl Default for CriticConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
-    /// Tokens before the limit over which the penalty grows. Absent: a fifth of the limit, like the
-    /// paper.
+    /// Number of tokens before the limit over which the penalty grows. Absent: a fifth of the
+    /// limit, as in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,

@@ -121,7 +121,7 @@ pub enum Validity {
     /// The required format.
     #[default]
     Format,
-    /// The format, and admissible if the environment lists actions.
+    /// The required format and, if the environment lists its admissible actions, one of these.
     Admissible,
     /// The environment accepts the action (Sokoban, like verl-agent: any response with an action
     /// word).
@@ -165,7 +165,7 @@ pub struct PromptConfig {
     #[schemars(range(min = 1, max = 1000000))]
     pub max_summary_tokens: usize,
     /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`: if
-    /// it has one.
+    /// the model has one.
     pub chat: AutoOnOff,
     /// System message. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,7 +203,7 @@ pub struct PolicyConfig {
     /// scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// What trains the policy.
+    /// What trains the policy: this process or a service.
     pub learner: PolicyLearnerConfig,
     /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and a GPU
     /// with compute capability 8.0 or newer).
@@ -245,7 +245,7 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Number of updates. 0: no SFT, or the epochs of `sft.data`.
+    /// Number of updates. 0: no SFT or, with `sft.data`, as many as its epochs need.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Your own conversations. Absent: demonstrations of the environment.
@@ -254,8 +254,8 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an invalid action, without loss, before a step, so that the policy
-    /// sees failures. JSON-lines and server environments insert none.
+    /// Probability that an invalid action, which has no loss, is inserted before a step, so that
+    /// the policy sees failures. JSON-lines and server environments insert none.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,
@@ -302,7 +302,7 @@ impl Default for SftConfig {
 pub struct EvalConfig {
     /// Splits to evaluate.
     pub splits: Vec<String>,
-    /// Tasks per split, the first in content-hash order; 0: all.
+    /// Number of tasks per split: the first ones in content-hash order; 0: all.
     #[schemars(range(max = 1000000000))]
     pub tasks: usize,
     /// Sampling temperature; 0 is greedy.
@@ -326,7 +326,7 @@ impl Default for EvalConfig {
 }
 
 impl Config {
-    /// Returns whether the run has SFT.
+    /// Returns whether the run includes SFT.
     pub fn has_sft(&self) -> bool {
         self.sft.steps > 0 || self.sft.data.is_some()
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Arguments, separated by two spaces, and a part of the error.
+/// Arguments, separated by two spaces, and a part of the expected error.
 const NONSENSE: &[(&str, &str)] = &[
     ("optimizer.beta1=1.5", "optimizer.beta1 = 1.5: must be at least 0 and below 1"),
     ("optimizer.beta1=-0.1", "optimizer.beta1"),

@@ -46,13 +46,13 @@ pub(super) const METHOD_KEYS: [&str; 6] = [
     "rollout.overlong",
 ];
 
-/// Returns `quickstart`, a full config, and the method presets.
+/// Returns `quickstart`, which is a full config, and the method presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     let methods = Methods::builtin().presets().map(|preset| preset.name).collect::<Vec<_>>();
     std::iter::once(CONFIGS[0].0).chain(methods)
 }
 
-/// Returns the full configs by their paths in `configs/`.
+/// Returns the names of the full configs, which are their paths in `configs/`.
 pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)
 }
@@ -67,7 +67,7 @@ fn names(methods: &Methods) -> Vec<&'static str> {
 
 pub(super) enum Preset {
     Whole(Layer),
-    /// Settings under [`METHOD_KEYS`], and updates per step, if set.
+    /// The settings under [`METHOD_KEYS`] and, if set, the number of updates per step.
     Method(Layer),
 }
 

@@ -49,7 +49,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that prompts grow, summaries fit, and the environment is not an agent.
+    /// Checks that prompts grow, that summaries fit, and that the environment does not play agents.
     fn compaction(&mut self) {
         let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {

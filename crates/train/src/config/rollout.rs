@@ -10,7 +10,7 @@ use super::{OverlongSettings, ServersConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// One sequence per turn; its prompt has the last turns as text.
+    /// One sequence per turn; its prompt shows the last turns as text.
     Windowed,
     /// One sequence per trajectory.
     Concatenated,
@@ -71,7 +71,7 @@ pub struct RolloutConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a blocking environment's reset or step, retries included; a batch of
-    /// steps gets the sum. JSON-lines environments use `env.timeout_s`.
+    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Maximum retries of a reset or step after transient failures, with increasing waits.
@@ -82,9 +82,9 @@ pub struct RolloutConfig {
     /// Maximum attempts to resample a failed trajectory (`on_error = "resample"` and evaluations).
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
-    /// Async off-policy steps: maximum age, in steps, of a rollout's weights. 0: rollouts start
-    /// after the previous updates. N: the next N rollouts run during updates, with weights N steps
-    /// old.
+    /// Async off-policy steps: maximum age, in steps, of the weights that sample a rollout. 0: a
+    /// rollout starts after the previous updates. N: the next N rollouts run during updates, with
+    /// weights that are N steps old.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process; needs the feature

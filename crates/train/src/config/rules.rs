@@ -1,4 +1,4 @@
-//! Rules between settings; ranges of single settings are at their fields.
+//! Rules that involve several settings; the ranges of single settings are declared at their fields.
 
 use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::TrainError;
 
-/// File systems allow 255 bytes, and other names append a suffix.
+/// File systems allow names of 255 bytes, and other names append a suffix to this one.
 const LONGEST_NAME: usize = 200;
 
 /// Rejects names that file systems cannot store, or that shells or people could misread.
 ///
 /// # Errors
-/// Returns the requirement.
+/// Returns the requirement that the name violates.
 pub fn check_run_name(name: &str) -> Result<(), &'static str> {
     let is_foreign = |character| matches!(character, '/' | '\\' | '\n' | '\t') || is_hidden(character);
     let length = 1..=LONGEST_NAME;
@@ -238,7 +238,8 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Rollouts during updates must not share the weights being updated.
+    /// Checks the settings of rollouts that run during updates. They must not share the weights
+    /// that are being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;

@@ -26,14 +26,14 @@ pub struct SftDataConfig {
     /// Format of the file; `auto` detects it.
     #[schemars(length(min = 1))]
     pub format: String,
-    /// Passes over the conversations, which set the number of updates if `sft.steps` is 0.
+    /// Passes over the conversations. They determine the number of updates if `sft.steps` is 0.
     #[schemars(range(min = 1, max = 100000))]
     pub epochs: u64,
     /// Fraction of conversations to hold out; 0: none.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub held_out: f64,
-    /// Updates between measurements of the held-out loss; 0: once per epoch. Always measured before
-    /// the first and after the last update.
+    /// Updates between measurements of the held-out loss; 0: once per epoch. The loss is always
+    /// measured before the first and after the last update.
     #[schemars(range(max = 1000000000))]
     pub held_out_every: u64,
     /// Assistant messages to train on.

@@ -5,9 +5,9 @@ use toml::{Table, Value};
 use turnwise_settings::Problem;
 
 struct Switched {
-    /// `[]`: each table of a list.
+    /// Name of the table; `[]` stands for each table of a list.
     table: &'static str,
-    /// Empty: all others of the table.
+    /// Keys that have no effect without the switch; empty: all other keys of the table.
     keys: &'static [&'static str],
     switch: &'static str,
     /// The switch's default, and how to set it.

@@ -30,7 +30,7 @@ pub struct TrainConfig {
     /// Linear warm-up, in updates.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// Schedule after the warm-up.
+    /// Schedule of the learning rate after the warm-up.
     pub schedule: ScheduleKind,
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
@@ -66,13 +66,13 @@ pub struct TrainConfig {
     /// Checkpoints to keep; 0: all. The last checkpoint of a phase is always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// Split of `eval.splits`: also keep the checkpoint with its highest success rate
+    /// A split of `eval.splits`: also keep the checkpoint with the highest success rate on it
     /// (`turnwise eval RUN --checkpoint best`). Each new best evaluation writes a checkpoint.
     /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write all trajectories of each step, failed ones included, but not groups dropped by the
-    /// selection.
+    /// Write all trajectories of each step. This includes failed ones, but not groups dropped by
+    /// the selection.
     pub save_trajectories: bool,
     /// Store how each credit stage changed each turn's advantage.
     pub explain: bool,

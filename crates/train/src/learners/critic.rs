@@ -1,4 +1,4 @@
-//! The critic: values for advantages, and its updates.
+//! The critic: its values, from which advantages are computed, and its updates.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers, or with `lora` an adapter on its base, copied
-    /// from the policy's if their settings are equal.
+    /// Creates a critic from the policy's layers. With `lora`, creates an adapter on the policy's
+    /// base instead, copied from the policy's adapter if the two have equal settings.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,

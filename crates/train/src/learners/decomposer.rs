@@ -1,7 +1,7 @@
 //! The decomposer: an LLM judge, or TurnRD (HAS, algorithm 1).
 //!
-//! TurnRD's network is frozen within a round while rollouts fill the replay, and trained on it at
-//! the end. A resume removes the records of repeated steps.
+//! TurnRD's network does not change within a round, while rollouts fill the replay. At the end of
+//! the round, it is trained on the replay. A resume removes the records of steps that it repeats.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Called before SFT, because the first judge request comes after.
+    /// Checks the judge's service. Called before SFT, because the judge is first needed after it.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -82,7 +82,7 @@ impl RunDecomposer {
     }
 }
 
-/// HAS skips groups with equal returns.
+/// Returns the judge's credits; zeros for groups with equal returns, which HAS skips.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -113,7 +113,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, which will be repeated.
+    /// Discards the records from `step` on, because these steps will be repeated.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -148,11 +148,12 @@ impl RunDecomposer {
     }
 }
 
-/// Returns TurnRD's credits for trajectories with token sequences, from a policy's hidden states.
+/// Returns TurnRD's credits for trajectories with token sequences, computed from a policy's hidden
+/// states.
 ///
 /// # Errors
-/// Fails on another hidden width than the network's, a sequence that the policy rejects, missing
-/// token ids, too many turns, or NaN.
+/// Fails if the hidden states are wider or narrower than the network expects, if the policy rejects
+/// a sequence, if token ids are missing, on too many turns, and on NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -214,7 +215,7 @@ pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
 }
 
 impl RunTurnRd {
-    /// Also adds the batch to the replay.
+    /// Returns the credits, and adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -317,7 +318,7 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns mean last hidden states of each turn's [`turn_tokens`] and of the goal's last `most`
+/// Returns the mean last hidden states of each turn's [`turn_tokens`] and of the goal's last `most`
 /// tokens.
 fn vectors(
     batch: &Batch,

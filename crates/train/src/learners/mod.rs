@@ -103,8 +103,8 @@ impl Learners {
     }
 }
 
-/// Returns all weights, or a fresh adapter with its base's path. An adapter that came with the
-/// policy is merged.
+/// Returns all weights or, with `policy.lora`, a fresh adapter with the path of its base. An
+/// adapter that came with the policy is merged into the weights.
 pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,

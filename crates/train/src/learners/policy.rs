@@ -23,7 +23,7 @@ use crate::setup;
 
 /// A [`Learner`] with sampling, scoring and checkpoints, native or remote.
 ///
-/// Optional passes fail by default.
+/// The default implementations of optional passes fail.
 pub trait PolicyLearner: Learner {
     /// Creates one sampler per lane over the current weights, each for `max_num_seqs` sequences of
     /// `max_model_len` tokens.
@@ -42,8 +42,8 @@ pub trait PolicyLearner: Learner {
         SamplingReport::default()
     }
 
-    /// Returns response log-probs and entropies under the current weights, at `temperature` (above
-    /// 0).
+    /// Returns the log-probs and entropies of the responses under the current weights, at
+    /// `temperature` (above 0).
     ///
     /// # Errors
     /// Fails if unsupported.
@@ -51,10 +51,10 @@ pub trait PolicyLearner: Learner {
         Err(LearnError::Unsupported("a scoring pass with entropies"))
     }
 
-    /// Returns response log-probs under the reference policy.
+    /// Returns the log-probs of the responses under the reference policy.
     ///
     /// # Errors
-    /// Fails without a reference policy.
+    /// Fails if there is no reference policy.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(LearnError::Unsupported("a reference policy"))
     }
@@ -97,13 +97,13 @@ pub trait PolicyLearner: Learner {
     /// Fails if the settings do not fit the model.
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
 
-    /// Frees the memory of passes and gradients until needed again.
+    /// Frees the memory for passes and gradients until it is needed again.
     fn release(&mut self) {}
 
     /// Rejects NaN and infinite weights.
     ///
     /// # Errors
-    /// Returns the tensor's name.
+    /// Returns the name of the first invalid tensor.
     fn check_finite(&self) -> Result<(), LearnError> {
         Ok(())
     }
@@ -124,7 +124,7 @@ pub trait PolicyLearner: Learner {
         None
     }
 
-    /// Returns the weights, if in this process.
+    /// Returns the weights, if they are in this process.
     fn weights(&self) -> Option<Weights> {
         None
     }
@@ -136,7 +136,7 @@ pub struct NativePolicy {
     tokenizer: Arc<Tokenizer>,
     /// Engines ignore stop strings inside these tags.
     reasoning: Option<Arc<ReasoningTags>>,
-    /// Written into model folders.
+    /// Sampling parameters to write into model folders.
     sampling: GenerationSampling,
     base: Option<BaseModel>,
     stashed: Option<turnwise_model::TakenGradient>,
@@ -250,7 +250,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// An adapter's reference shares the base.
+    /// Sets the reference. With an adapter, the reference shares the base.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

@@ -71,8 +71,8 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the exact prompt with the request's preamble, and the tokens to score. `None` if there
-/// are none, the sequence exceeds `longest`, or no preamble is possible.
+/// Returns the exact prompt with the request's preamble, and the tokens to score. Returns `None` if
+/// there are no tokens to score, the sequence exceeds `longest`, or no preamble is possible.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

@@ -1,15 +1,16 @@
 //! Tokens whose hidden states represent a turn (HAS, appendix B: observation and action, at most
 //! 512).
 //!
-//! The observation's last occurrence counts, because a history may repeat it; without any, the last
-//! tokens since the previous response are used.
+//! If the prompt contains the observation several times, as part of a history, the last occurrence
+//! is used. If it does not contain the observation, the last tokens since the previous response are
+//! used.
 
 use std::ops::Range;
 
 use turnwise_core::{Trajectory, TurnSpan};
 use turnwise_text::Tokenizer;
 
-/// Returns each turn's token ranges, at most `most` tokens, per sequence.
+/// Returns, for each sequence, the token ranges of each turn, at most `most` tokens per turn.
 pub(super) fn turn_tokens(
     trajectory: &Trajectory,
     most: usize,
@@ -34,8 +35,8 @@ pub(super) fn turn_tokens(
     trajectory.sequences.iter().map(of_sequence).collect()
 }
 
-/// Divides `most` between observation and response: half each, or more if the other needs less.
-/// Cuts responses at the start, because actions come last.
+/// Divides `most` tokens between observation and response: half each, or more for one if the other
+/// needs less. Cuts responses at the start, because actions come last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));
@@ -45,7 +46,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Finds the last occurrence; its first and last token may include other text.
+/// Finds the last occurrence of `words`; its first and last token may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

@@ -29,7 +29,7 @@ pub struct MemoryReport {
 pub struct Memory {
     /// Plan of one process.
     pub plan: MemoryPlan,
-    /// Available bytes, or this program's limit, if known.
+    /// Available bytes, or this program's limit if it is smaller; `None` if unknown.
     pub size: Option<u64>,
 }
 
@@ -40,8 +40,8 @@ impl Memory {
 }
 
 impl MemoryReport {
-    /// Plans a config for a model of this shape. `drawn`: height and width of pictures; if unknown,
-    /// the largest that fits `rollout.max_model_len`.
+    /// Plans the memory of a config with a model of this shape. `drawn` is the height and width of
+    /// pictures; if unknown, the plan assumes the largest that fit `rollout.max_model_len`.
     pub fn new(
         config: &Config,
         registries: &Registries,
@@ -74,8 +74,8 @@ impl MemoryReport {
         self.trained_in().plan.peak()
     }
 
-    /// Returns true if memory is at least 4/3 of sampling and training together
-    /// ([`MemoryPlan::sum`]). False on a device.
+    /// Returns true if the machine's memory is at least 4/3 of what sampling and training need
+    /// together ([`MemoryPlan::sum`]). Always false if a device trains.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)

@@ -1,4 +1,4 @@
-//! Checks a run's start without writing files or creating weights.
+//! Checks whether a run can start, without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ pub struct Preflight {
     pub parameters: usize,
     /// Tasks in the training split and each evaluation panel.
     pub tasks: Vec<(String, usize)>,
-    /// Parts that only the run needs, and that are missing.
+    /// Missing parts that the run needs but the checks do not.
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,
     /// Whether this process trains the policy, so `memory` applies to this machine.
     pub trained_here: bool,
-    /// Bytes in the folder shared with servers (`rollout.engine.adapter_dir`), if they get all
-    /// weights.
+    /// Bytes in the folder shared with the servers (`rollout.engine.adapter_dir`), if all weights
+    /// are sent to them.
     pub shared_folder: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Sampling would only reject a longer context after SFT.
+/// Checked here because sampling would reject a longer context only after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {
@@ -100,7 +100,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     Err(SettingsError(vec![Problem { value: Some(context.to_string()), ..Problem::new(key, reason) }]))
 }
 
-/// Environments do not distinguish missing and empty splits.
+/// Returns the error for a split that is empty or missing, which environments do not distinguish.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
     let reason = format!(
@@ -164,7 +164,7 @@ pub(crate) fn preflight(
     })
 }
 
-/// Returns the folder and shape of a policy's decoder; for an adapter, its base's.
+/// Returns the folder and shape of a policy's decoder; for an adapter, those of its base.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -175,7 +175,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// Weights and tokenizer may be missing.
+/// Returns a model's shape and its tokenizer. Weights and tokenizer may be missing.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,

@@ -114,7 +114,7 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// In f32; the previous version is deleted first.
+/// Returns the bytes of one version in f32, because the previous one is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }

@@ -1,4 +1,4 @@
-//! Moves obsolete results aside, after a rewind or an interrupted start.
+//! Moves obsolete results aside after a rewind or an interrupted start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/`, manual ones
-/// (`turnwise eval --output RUN/FOLDER/`) included.
+/// Moves trajectories and evaluations after a position to `abandoned/N/`. This includes evaluations
+/// started by hand (`turnwise eval --output RUN/FOLDER/`).
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {
@@ -38,7 +38,8 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves an interrupted start's output to `abandoned/N/`, because its settings may differ.
+/// Moves the output of an interrupted start to `abandoned/N/`, because the next start may have
+/// other settings.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {

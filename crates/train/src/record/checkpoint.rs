@@ -21,11 +21,12 @@ use crate::record::directory::{
 const PART: &str = ".part-";
 /// Prefix of a checkpoint that does not match its manifest.
 const BROKEN: &str = ".broken-";
-/// Prefix of a checkpoint after a rewind's position.
+/// Prefix of a checkpoint that is later than the position of a rewind.
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run other than weights and optimizer. Random draws depend only on coordinates.
+/// State of a run other than weights and optimizer. There is no generator state, because random
+/// draws depend only on coordinates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position.
@@ -149,15 +150,16 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails without one.
+/// Fails if there is none.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
+/// Returns the newest checkpoint with correct checksums. `report` gets a message about each newer,
+/// broken one.
 ///
 /// # Errors
-/// Fails without one.
+/// Fails if there is none.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
@@ -174,7 +176,7 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
 /// Returns the checkpoint of a position, after verifying its files.
 ///
 /// # Errors
-/// Returns the existing positions, or the problem of the requested one.
+/// Returns the existing positions if there is no such checkpoint, or what is wrong with it.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -188,7 +190,7 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Renames checkpoints after a position, which hides them.
+/// Renames the checkpoints after a position, so that they are no longer found.
 ///
 /// # Errors
 /// Fails on I/O errors.
@@ -203,8 +205,9 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints and remains of killed processes. Keeps the newest `keep` (0: all) up to
-/// `written`, those at `keep_always`, and later ones, which a resume skipped as broken.
+/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` (0: all) of
+/// those up to `written`, those at `keep_always`, and all later ones, which a resume skipped as
+/// broken.
 ///
 /// # Errors
 /// Fails on I/O errors.

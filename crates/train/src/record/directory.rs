@@ -32,7 +32,7 @@ pub enum RunStatus {
     Interrupted,
     /// All steps are done.
     Finished,
-    /// Ended with an error, in `reason`.
+    /// Ended with an error, which is in `reason`.
     Failed,
 }
 
@@ -46,7 +46,7 @@ pub struct Status {
     /// Error that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Current warnings that the run is not learning, or soon will not be.
+    /// Current warnings that the run is not learning, or will soon stop learning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -142,7 +142,7 @@ impl RunDirectory {
     /// Reads a JSON file of the run.
     ///
     /// # Errors
-    /// Returns the name of a file that cannot be read or is not a `T`.
+    /// Returns the file's name if the file cannot be read or does not contain a `T`.
     pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
         let path = self.root.join(name);
         let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
@@ -172,7 +172,7 @@ impl RunDirectory {
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })
     }
 
-    /// Writes the batch of a failed update to `failed/`, named in the returned error.
+    /// Writes the batch of a failed update to `failed/`, and names the file in the returned error.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
         // The batch does not explain failures of disk, peer or service.
         match error {

@@ -1,5 +1,5 @@
-//! Configs before a resume changed settings: `config-before-step-000012.toml`, then
-//! `config-before-step-000005-2.toml`.
+//! The configs that were in use before a resume changed settings: `config-before-step-000012.toml`,
+//! or `config-before-step-000005-2.toml` for a second change.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
     Ok(name)
 }
 
-/// Returns the configs of the first SFT steps.
+/// Returns the configs that were used for the first `steps` SFT steps.
 pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
     let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
     let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();
@@ -49,7 +49,8 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// Returns the config used up to a position; the later one if a resume repeated the steps.
+/// Returns the config that was used up to a position. If a resume repeated the steps, returns the
+/// later one.
 ///
 /// # Errors
 /// Fails on I/O errors.

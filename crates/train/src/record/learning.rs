@@ -1,4 +1,4 @@
-//! Warnings, with likely causes, that a run is not learning or soon will not be.
+//! Warnings, with likely causes, that a run is not learning or will soon stop learning.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
-/// Consecutive steps before a warning.
+/// Number of consecutive steps that a warning needs.
 const STEPS: usize = 5;
 
 /// Fraction of turns that a warning calls "most".
 const MOST: f64 = 0.9;
 
-/// Minimum fall of the success rate for a warning.
+/// Smallest fall of the success rate that can cause a warning.
 const FALL: f64 = 0.15;
 
 /// Fraction of turns that makes a problem a likely cause.
@@ -87,7 +87,7 @@ impl Learning {
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }
 
-    /// Adds a step and one of its invalid responses ([`unread_response`]).
+    /// Adds a step's metrics and, if any, one of its invalid responses ([`unread_response`]).
     pub fn push(&mut self, metrics: &Metrics, unread: Option<String>) {
         self.steps.push(Numbers::of(metrics));
         self.unread = unread.or(self.unread.take());
@@ -110,7 +110,7 @@ impl Learning {
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
     }
 
-    /// Returns why a finished run trained nothing; `None` if it did, or had no RL steps.
+    /// Returns why a finished run trained nothing; `None` if it made an update, or had no RL steps.
     pub fn nothing_trained(&self, config: &Config) -> Option<String> {
         let steps = self.steps.get(self.warmup..).unwrap_or_default();
         let none = !steps.is_empty() && self.updates() == 0;

@@ -1,4 +1,5 @@
-//! `run.lock` allows one process per run. The system releases it if the process is killed.
+//! `run.lock` allows only one process per run. The system releases it when the process ends, even
+//! if killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -22,8 +23,8 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Locks a run directory, creating it if missing; `None` if another process holds it. Always
-    /// succeeds without file locks.
+    /// Locks a run directory, creating it if missing; `None` if another process holds the lock.
+    /// Always succeeds if the file system has no locks.
     ///
     /// # Errors
     /// Fails on I/O errors.

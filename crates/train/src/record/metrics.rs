@@ -52,8 +52,9 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the run's metrics to append after `position`. Later lines are dropped and missing ones
-    /// rebuilt, with a `report`. On TensorBoard's axis, RL steps follow `sft_steps`.
+    /// Opens the run's metrics to append after `position`. Drops later lines and rebuilds missing
+    /// ones, and calls `report` with a message about each. On TensorBoard's axis, RL steps follow
+    /// `sft_steps`.
     ///
     /// # Errors
     /// Fails if `metrics.jsonl` or an event file cannot be read or written.
@@ -76,7 +77,8 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Needed before a checkpoint, because a resume does not repeat earlier steps.
+    /// Flushes the metrics. Needed before a checkpoint, because a resume does not repeat earlier
+    /// steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -103,7 +105,7 @@ impl MetricsWriter {
     }
 }
 
-/// Reads `metrics.jsonl`, without an incomplete last line.
+/// Reads `metrics.jsonl`, except an incomplete last line.
 ///
 /// # Errors
 /// Fails if the file cannot be read or an earlier line is invalid.
@@ -120,7 +122,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// Except an incomplete last line.
+    /// Why a line is invalid, if any is; an incomplete last line does not count.
     unreadable: Option<String>,
 }
 
@@ -143,8 +145,9 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     Ok(found)
 }
 
-/// Returns one line per step up to `position`, rebuilding missing ones from TensorBoard in single
-/// precision. The last repetition of a step counts. `report` gets lost and rebuilt lines.
+/// Returns one line per step up to `position`. Rebuilds missing ones from TensorBoard's files in
+/// single precision. If a step was repeated, the last repetition counts. `report` gets messages
+/// about lost and rebuilt lines.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,

@@ -37,7 +37,7 @@ pub enum Event<'a> {
         solved: usize,
         /// Tokens sampled so far.
         tokens: usize,
-        /// Current round, if the selection can take several.
+        /// The current round, if the selection may need several.
         round: Option<Round>,
     },
     /// A step is finished.
@@ -58,7 +58,7 @@ pub enum Event<'a> {
 pub struct Round {
     /// Number, from 1.
     pub number: usize,
-    /// Maximum rounds; the batch may then be smaller.
+    /// Maximum number of rounds. After the last one, the batch may be smaller than wanted.
     pub most: usize,
     /// Groups chosen in earlier rounds.
     pub kept: usize,

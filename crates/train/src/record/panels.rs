@@ -10,7 +10,7 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::record::directory::RunDirectory;
 
-/// Evaluation panels and the training split's hash.
+/// Evaluation panels, and the hash of the training split's tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panels {
     /// Hash of all training tasks ([`Panel::hash`]).

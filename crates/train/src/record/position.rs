@@ -24,7 +24,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the label in file names.
+    /// Returns the label that file names use.
     pub fn label(self) -> String {
         match self.phase {
             Phase::Sft => format!("sft-{:06}", self.step),

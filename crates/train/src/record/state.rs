@@ -24,8 +24,8 @@ impl RunState {
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// Returns a checkpoint's state for a run with this config. Keeps an adapted KL coefficient
-    /// unless `made`, the checkpoint's config, has another initial one.
+    /// Returns a checkpoint's state for a run with this config. Keeps an adapted KL coefficient,
+    /// unless the initial one differs in `made`, the checkpoint's config.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Older runs drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

@@ -114,7 +114,7 @@ pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     Ok(found)
 }
 
-/// Parses bytes as an event file and, without checksums, as one message, for `fuzz/`.
+/// Parses bytes as an event file, and also as a single message without checksums, for `fuzz/`.
 #[doc(hidden)]
 pub fn parse(bytes: &[u8]) {
     Records { rest: bytes }.for_each(|event| drop(step_scalars(event)));

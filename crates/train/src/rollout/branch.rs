@@ -17,7 +17,7 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// Only with the token ids that later prompts need.
+    /// The trajectory before the state. Has only the token ids that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -48,8 +48,8 @@ impl Branch {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
 
-    /// Returns a key that branches of one task share exactly if their continuations have the same
-    /// distribution.
+    /// Returns a key that two branches of the same task share if and only if their continuations
+    /// have the same distribution.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -136,7 +136,7 @@ fn differs(task_set: &dyn TaskSet, place: &str, what: &str) -> TrainError {
     .into()
 }
 
-/// For a concatenated sequence, up to the previous response.
+/// Returns a turn's prompt and, in a concatenated sequence, the tokens up to the previous response.
 fn tokens_before(
     trajectory: &Trajectory,
     turn: usize,
@@ -160,7 +160,7 @@ fn tokens_before(
     Some((prompt, before))
 }
 
-/// Each continuation copies the turn, so drop the rest.
+/// Drops the turn's tokens, because each continuation copies the turn.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
         kind: turn.kind,

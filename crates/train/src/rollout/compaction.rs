@@ -52,8 +52,8 @@ impl Prompter<'_> {
         self.start(&format!("{preamble}{text}"), tools)
     }
 
-    /// Returns the text after reasoning, without the stop string; empty if cut off in the
-    /// reasoning.
+    /// Returns the text after the reasoning, without the stop string; empty if the response was cut
+    /// off within the reasoning.
     pub fn summary(&self, response: &str) -> String {
         let text = Reasoning::of(response).answer().unwrap_or_default().trim();
         let stop = self.template.stop().iter().find_map(|stop| text.strip_suffix(stop.as_str()));

@@ -1,6 +1,6 @@
 //! State values: the mean return of continuations that the policy samples from a state.
 //!
-//! Seeds come from run, step, state and continuation, so values do not depend on threads or
+//! Seeds are derived from run, step, state and continuation, so values do not depend on threads or
 //! interruptions.
 
 use std::collections::HashMap;
@@ -23,12 +23,13 @@ pub struct State {
     /// Number of turns that start here.
     pub uses: usize,
     asked: usize,
-    /// Returns of continuations without failure, in order.
+    /// Returns of the continuations that did not fail, in order.
     pub returns: Vec<f64>,
 }
 
 impl State {
-    /// Returns the mean return and its standard error (0 for one return); `None` without returns.
+    /// Returns the mean return and its standard error (0 for a single return); `None` if there are
+    /// no returns.
     pub fn value(&self) -> Option<(f64, f64)> {
         let n = self.returns.len() as f64;
         if self.returns.is_empty() {
@@ -45,7 +46,7 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct States {
     known: HashMap<(usize, String), usize>,
-    /// States by first appearance.
+    /// States in order of first appearance.
     pub all: Vec<State>,
 }
 
@@ -91,20 +92,20 @@ pub struct ReturnSettings {
 /// Statistics of continuations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Continued {
-    /// Continuations.
+    /// Number of continuations.
     pub sampled: usize,
-    /// Continuations without a return, because the environment or sampler failed.
+    /// Number of continuations without a return, because the environment or sampler failed.
     pub failed: usize,
-    /// Turns.
+    /// Number of turns.
     pub turns: usize,
-    /// Response tokens.
+    /// Number of response tokens.
     pub tokens: usize,
     /// Reason of the first failure.
     pub failure: Option<String>,
 }
 
 /// Samples `more(state)` further continuations of each state; returns `None` if stopped. `tick`
-/// gets the finished continuations, their total, and the tokens so far.
+/// gets the number of finished continuations, the number of all, and the tokens so far.
 ///
 /// # Errors
 /// Fails like [`EnvRunner::play`].
@@ -177,7 +178,7 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Stores state values in the turns of the groups, which `playing` sampled; returns `None` if
+/// Stores the state values in the turns of the groups, which `playing` sampled; returns `None` if
 /// stopped.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     runner: &EnvRunner,

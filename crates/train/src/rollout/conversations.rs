@@ -1,5 +1,5 @@
 //! Converts agents' requests to tokens, and responses to replies. A request that continues an
-//! earlier turn extends its tokens.
+//! earlier turn extends the tokens of that turn.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,8 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// A branch repeats earlier tokens without their spans, so each turn is trained on once.
+/// Adds a response to the sequence that it continues, or as a new one. A branch repeats earlier
+/// tokens without their spans, so each turn is trained on once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -67,7 +68,8 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// `before` has the tokens of the turn that the request continues.
+    /// Returns the tokens of a request's prompt. `before` has the tokens of the turn that the
+    /// request continues.
     pub(crate) fn request(
         &self,
         asked: &Conversation,
@@ -105,7 +107,8 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Without the template's support, tools and calls become text.
+    /// Converts messages for the chat template. Tools and calls that it does not support become
+    /// text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -157,7 +160,8 @@ impl Prompter<'_> {
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Also returns whether the response is well formed. `turn` numbers the calls.
+    /// Returns the reply, and whether the response is well formed. `turn` is used to number the
+    /// calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

@@ -13,8 +13,9 @@ use crate::config::{Config, RolloutConfig};
 use crate::rollout::prompting::Prompter;
 use crate::setup;
 
-/// Returns the sampling parameters. Responses end at stop strings and EOS. Stop strings become
-/// tokens unless the model may reason first, because a stop token would also end the reasoning.
+/// Returns the sampling parameters. Responses end at stop strings and EOS. Stop strings are
+/// converted to tokens unless the model may reason first, because a stop token would also end the
+/// reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
@@ -37,8 +38,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns a one-byte stop string's token if no other token contains it; sampling then needs no
-/// decoding.
+/// Returns the token of a one-byte stop string, if no other token contains that byte. Sampling then
+/// needs no decoding.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =
@@ -47,7 +48,7 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// Returns the numbers of engines and of sequences per engine; a device has one engine.
+/// Returns the number of engines and the number of sequences per engine; a device has one engine.
 pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
@@ -56,7 +57,7 @@ pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Stop strings in reasoning are ignored.
+/// Creates the engines. They ignore stop strings within the reasoning.
 pub(super) fn engines(
     config: &Config,
     weights: &Weights,

@@ -49,14 +49,15 @@ pub struct Rollout<'a> {
     pub step: u64,
     /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// How often to resample a trajectory that failed for reasons other than the policy.
+    /// Maximum number of times to resample a trajectory that failed for reasons other than the
+    /// policy.
     pub max_resamples: u64,
     /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> Rollout<'a> {
-    /// Creates a rollout at step 0 and the config's temperature.
+    /// Creates a rollout at step 0, with the config's temperature.
     pub fn new(config: &'a Config, purpose: Purpose, stop: &'a AtomicBool) -> Self {
         let (temperature, max_resamples) = (config.rollout.temperature, config.rollout.max_resamples);
         Self { config, purpose, step: 0, temperature, max_resamples, stop }
@@ -68,7 +69,7 @@ impl<'a> Rollout<'a> {
 pub struct Played {
     /// Trajectories in job order.
     pub trajectories: Vec<Trajectory>,
-    /// Trajectories resampled after a failure.
+    /// Number of trajectories resampled after a failure.
     pub resampled: usize,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Faults {
     /// Failed trajectories, and the other members of dropped groups.
     pub(crate) trajectories: Vec<Trajectory>,
     pub(crate) failed: usize,
-    /// Dropped because too few members were left for credit assignment.
+    /// Number of groups dropped because too few members were left for credit assignment.
     pub(crate) groups: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Checks first prompts against the context and `prompt.compact_after` before SFT, which may take
-//! hours.
+//! Checks first prompts against the context and `prompt.compact_after`. Runs before SFT, which may
+//! take hours.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::setup::World;
 
-/// Rejects the config if none of the first step's prompts fits. Environments that cannot begin are
-/// left to the rollout.
+/// Rejects the config if none of the first step's prompts fits. Ignores environments that cannot
+/// start; the rollout reports them.
 pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
     let (rollout, compact_after) = (&config.rollout, config.prompt.compact_after);
     let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);

@@ -53,7 +53,7 @@ enum Waiting {
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Maximum sampling time between checks of the environments.
+/// Maximum time of sampling before the environments are checked again.
 const SAMPLE: Duration = Duration::from_millis(10);
 
 pub(super) struct Lane<'a, S> {
@@ -127,7 +127,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns ended trajectories; waits if there is nothing to sample.
+    /// Returns the trajectories that ended. Waits for environments only if there is nothing to
+    /// sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -231,7 +232,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// A task's smaller limit applies to actions, not to summaries.
+    /// Returns the sampling parameters. A task's smaller limit applies to actions, not to
+    /// summaries.
     fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();
         if let Some(compaction) = self.context.compaction.filter(|_| live.asks == TurnKind::Compaction) {

@@ -58,8 +58,8 @@ pub struct Job {
     pub sample: usize,
     /// Text before each sequence's first prompt, such as notes of earlier trials; may be empty.
     pub preamble: String,
-    /// Earlier attempts that failed for reasons other than the policy; each attempt has its own
-    /// seeds.
+    /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
+    /// its own seeds.
     pub attempt: u64,
     /// State to continue from, instead of the task's start. The trajectory includes the turns
     /// before it.
@@ -93,7 +93,7 @@ pub(crate) struct RolloutContext<'a> {
     pub(crate) history: usize,
     pub(crate) compaction: Option<Compaction>,
     pub(crate) params: SamplingParams,
-    /// For environments without their own limit; 0: no limit.
+    /// Turn limit for environments without their own limit; 0: no limit.
     pub(crate) max_turns: usize,
     pub(crate) max_model_len: usize,
     /// Concurrent trajectories per lane.
@@ -139,8 +139,8 @@ pub(crate) fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Passes each trajectory to `done` on its sampler's thread, to save memory. Returns false if
-/// stopped.
+/// Passes each trajectory to `done` on the thread of its sampler, which saves memory. Returns false
+/// if stopped.
 pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -181,7 +181,8 @@ pub(crate) fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Keeps groups, which share their prompt, together if that gives all lanes equally many jobs.
+/// Assigns jobs to lanes. Keeps each group in one lane, because its trajectories share a prompt, if
+/// all lanes then get equally many jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);

@@ -19,7 +19,7 @@ pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tok
     observation
 }
 
-/// Returns the text as a call's result, unless a part is marked as the result.
+/// Returns the parts with their text as the call's result, unless a part is already its result.
 pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);
     if parts.iter().any(named) {

@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
-//! An observation names a PNG file in `env.pictures` by its SHA-256. Its tokens come from the
-//! model's picture table ([`turnwise_model::vision`]) and are only valid in this process, so files
-//! have the model's image token instead.
+//! An observation names a PNG file in `env.pictures` by its SHA-256. The picture's tokens come from
+//! the model's picture table ([`turnwise_model::vision`]) and are only valid in this process, so
+//! trajectory files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ struct Kept {
     used: u64,
 }
 
-/// Returns the height and width in one task's first observation, if any.
+/// Returns the height and width of the picture in the first observation of one task, if any.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;
@@ -53,8 +53,8 @@ pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
 }
 
 impl PicturePrompts {
-    /// Returns the config's pictures for a model with this vision tower; `None` without
-    /// `prompt.pictures`.
+    /// Returns the config's pictures for a model with this vision tower; `None` if
+    /// `prompt.pictures` is not set.
     ///
     /// # Errors
     /// Returns the key if the model has no tower or the environment draws no pictures.
@@ -78,7 +78,7 @@ impl PicturePrompts {
         Ok(Some(Self { vision: vision.clone(), folder: folder.into(), known: Mutex::default() }))
     }
 
-    /// Replaces a prompt's image token by the tokens of the observation's picture.
+    /// Replaces a prompt's image token with the tokens of the observation's picture.
     ///
     /// # Errors
     /// Returns [`TextError::Picture`] if the picture is missing, damaged or not named by its hash,
@@ -167,8 +167,8 @@ impl PicturePrompts {
         Ok(())
     }
 
-    /// Replaces picture tokens by the model's image token, for data that outlives this process's
-    /// pictures.
+    /// Replaces picture tokens with the model's image token, for data that is kept longer than this
+    /// process's pictures.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

@@ -1,9 +1,9 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
 //! A call that exceeds its time limit ends its trajectory ([`EnvError::Timeout`]), and a new thread
-//! replaces the hanging one. Environments may limit calls themselves ([`TaskSet::limits_calls`]),
-//! and are reused unless they fail. New episodes wait for room ([`TaskSet::free_episodes`]); steps
-//! have priority.
+//! replaces the hanging one. Environments may instead enforce limits themselves
+//! ([`TaskSet::limits_calls`]). They are reused unless they fail. New episodes wait until the
+//! environment has room ([`TaskSet::free_episodes`]); steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,8 @@ use crate::config::RolloutConfig;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EnvCalls {
     pub threads: usize,
-    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum.
+    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum of its
+    /// steps' limits.
     pub timeout: Duration,
     /// Maximum retries after a transient failure.
     pub retries: u32,
@@ -80,7 +81,7 @@ impl Reply {
 
 struct Running {
     since: Instant,
-    /// `None` if the environment limits calls itself.
+    /// `None` if the environment limits its calls itself.
     limit: Option<Duration>,
     operation: &'static str,
     replies: Vec<Reply>,
@@ -91,10 +92,10 @@ struct State {
     queue: VecDeque<Call>,
     running: HashMap<u64, Running>,
     idle: Vec<Box<dyn Environment>>,
-    /// Threads that do not hang.
+    /// Number of threads that do not hang.
     threads: usize,
     waiting: usize,
-    /// Running resets, which the environment may not count yet.
+    /// Number of running resets, which the environment may not count yet.
     beginning: usize,
     next: u64,
     closed: bool,
@@ -176,7 +177,7 @@ impl LanePool {
         ticket
     }
 
-    /// Waits until `deadline` for the first outcome; abandons late calls.
+    /// Waits until `deadline` for the first outcome. Also abandons late calls.
     pub(crate) fn poll(&mut self, deadline: Instant) -> Vec<(Ticket, Outcome)> {
         let mut done: Vec<(Ticket, Outcome)> = self.receiver.try_iter().collect();
         while done.is_empty() && self.open > 0 {
@@ -269,7 +270,7 @@ impl Shared {
         state.queue.remove(at)
     }
 
-    /// Returns false if this thread was replaced.
+    /// Sends the outcomes. Returns false if this thread was replaced.
     fn hand_on(&self, thread: u64, outcomes: Vec<Option<Outcome>>) -> bool {
         let Some(running) = self.lock().running.remove(&thread) else { return false };
         for (reply, outcome) in running.replies.into_iter().zip(outcomes) {
@@ -294,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Retries transient failures as a batch.
+    /// Executes a batch of steps, and retries transient failures as a batch.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
         let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
         for made in 1..=self.calls.retries {

@@ -49,7 +49,7 @@ impl PromptParts {
         })
     }
 
-    /// Returns their prompter.
+    /// Returns the prompter that uses these parts.
     pub fn prompter<'a>(&'a self, tokenizer: &'a Tokenizer) -> Prompter<'a> {
         let Self { template, chat, pictures } = self;
         Prompter { template, tokenizer, chat: chat.as_ref(), pictures: pictures.as_ref() }
@@ -70,11 +70,11 @@ pub struct Prompter<'a> {
 }
 
 impl Prompter<'_> {
-    /// Returns a prompt that starts a sequence, with these tools.
+    /// Returns a prompt that starts a sequence and lists these tools.
     ///
     /// # Errors
-    /// Fails if the chat template rejects the text or tools, or formats calls unlike the prompt
-    /// template. Never fails without a chat format.
+    /// Fails if the chat template rejects the text or tools, or if it formats calls differently
+    /// from the prompt template. Never fails without a chat format.
     pub fn start(&self, text: &str, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
         if let Some(chat) = self.chat_with(tools) {
             self.check_calls(chat)?;
@@ -108,8 +108,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the tokens before the first prompt's text: BOS, or the chat template's start with
-    /// its system message.
+    /// Returns the tokens before the first prompt's text: BOS, or the start of the chat template
+    /// with its system message.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
@@ -159,11 +159,13 @@ impl Prompter<'_> {
     }
 
     /// Returns the tokens of a concatenated sequence between a response and the next one. `last` is
-    /// the response's last token, `finish` why it ended, `results` the results of its calls.
+    /// the response's last token, `finish` the reason why it ended, and `results` the results of
+    /// its calls.
     ///
     /// # Errors
     /// Fails if the chat template rejects the observation, cannot continue after a reply, or closes
-    /// this reply unlike others. Never fails without a chat format, or with an open reply.
+    /// this reply differently from others. Never fails without a chat format, or with an open
+    /// reply.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -222,7 +224,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns `None` if the template does not get these tools or the action cannot be parsed.
+    /// Returns a demonstrated action as the chat template formats it; `None` if the template
+    /// rejects its calls, or if they cannot be parsed again.
     fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
         let calls = calls_of_words(action);
         let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
@@ -236,8 +239,8 @@ impl Prompter<'_> {
         (!calls.is_empty() && read.calls == calls).then_some(text)
     }
 
-    /// Returns the target tokens of a demonstrated response, including its end; `first`: the first
-    /// of a sequence.
+    /// Returns the target tokens of a demonstrated response, including its end. `first` is true for
+    /// the first response of a sequence.
     pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
         if let Some(chat) = self.chat_with(tools)
             && let Some(text) = self.demonstrated_by(chat, action)
@@ -279,8 +282,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the response after the chat template's opening, such as `<think>`, for parsing; in
-    /// an open reply, only the first response has one.
+    /// Returns the chat template's opening, such as `<think>`, followed by the response, for
+    /// parsing. In an open reply, only the first response has an opening.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -304,7 +307,8 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// If the opening starts a thought, the rest continues or ends it.
+/// Returns the part of `text` after `opening`. If the opening starts a thought that `text` lacks,
+/// the result ends the thought first.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

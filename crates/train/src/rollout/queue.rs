@@ -1,8 +1,8 @@
 //! Rollouts that run while the policy is updated (`rollout.max_staleness`).
 //!
-//! Before step `k` waits for its rollout, all up to `k + max_staleness` have started, each with the
-//! current weights, so training does not depend on timing. No rollout crosses a periodic
-//! checkpoint, so a resume starts the same rollouts.
+//! When step `k` waits for its rollout, all rollouts up to that of step `k + max_staleness` have
+//! already started, each with the weights at its start, so training does not depend on timing. No
+//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ pub(crate) struct RolloutQueue {
     order: Arc<TaskOrder>,
     needs: CreditNeeds,
     under_way: VecDeque<UnderWay>,
-    /// The task position after the last started rollout.
+    /// Receives the task position after the last started rollout.
     drawn: Option<Receiver<u64>>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
-    /// If true, a single trajectory in a group is useless.
+    /// Whether credit compares the trajectories of a group, so that a single one is useless.
     pub(crate) compares_groups: bool,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -189,7 +189,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// `drawn` gets the next task position as soon as it is known: immediately if all groups are kept.
+/// Runs the jobs. `drawn` gets the next task position as soon as it is known: before sampling if
+/// all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
@@ -207,8 +208,8 @@ fn work(
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// Returns the first step whose rollout may not start at step `at`: it would be too old, cross a
-/// periodic checkpoint, or follow the last step.
+/// Returns the first step whose rollout may not start at step `at`, because its weights would be
+/// too old, it would cross a periodic checkpoint, or training ends before it.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);

@@ -27,7 +27,7 @@ pub(crate) struct Sampled {
     pub(crate) metrics: Metrics,
     pub(crate) overflows: Overflows,
     pub(crate) continuing: f64,
-    /// Left out because they, or too many members of their group, failed.
+    /// Trajectories left out because they failed, or because too many members of their group did.
     pub(crate) masked: Vec<Trajectory>,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct SamplingJob {
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Count without failures, successes, and sum of returns.
+    /// Number of trajectories that did not fail; then their successes and the sum of their returns.
     trajectories: f64,
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Failed trajectories, and those left out with them.
+    /// Number of failed trajectories and of those left out with them.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,
@@ -185,8 +185,8 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, continuing, masked }))
     }
 
-    /// Samples a group per task; also returns the number of resampled trajectories. `first` numbers
-    /// groups across rounds, so no two draws share a seed.
+    /// Samples a group per task; also returns the number of resampled trajectories. Groups are
+    /// numbered from `first`, across all rounds, so no two draws share a seed.
     fn round(
         &mut self,
         tasks: &[Task],

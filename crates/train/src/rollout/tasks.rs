@@ -10,12 +10,13 @@ pub struct TaskOrder {
 }
 
 impl TaskOrder {
-    /// Creates the order; `None` without tasks.
+    /// Creates the order; `None` if there are no tasks.
     pub fn new(tasks: Tasks, seed: u64) -> Option<Self> {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// Returns `count` tasks from position `first`, a pure function of seed and arguments.
+    /// Returns `count` tasks from position `first`. The result depends only on the seed and the
+    /// arguments.
     ///
     /// # Errors
     /// Fails if a task's data cannot be read.

@@ -50,7 +50,8 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Failed episodes count as unsolved, so a few successes before a server failure cannot win.
+/// Returns the success rate. Failed episodes count as unsolved, so a few successes before a server
+/// failure cannot win.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -94,8 +95,9 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Returns the new content of `best.json`, or `None` if unchanged or removed. It only depends on
-/// checkpoints and evaluations, so killed and rewound runs get the same.
+/// Updates `best.json` and returns its new content; `None` if it is unchanged or removed. The
+/// content depends only on checkpoints and evaluations, so it is the same in killed and rewound
+/// runs.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,

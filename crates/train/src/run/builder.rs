@@ -10,7 +10,7 @@ use crate::record::directory::Position;
 use crate::run::Run;
 use crate::run::source::{NativeSource, PolicySource};
 
-/// Builds a run from its config, by [`RunBuilder::start`], [`RunBuilder::start_from`] or
+/// Builds a run from its config. Finish with [`RunBuilder::start`], [`RunBuilder::start_from`] or
 /// [`RunBuilder::resume`].
 ///
 /// ```no_run
@@ -85,7 +85,7 @@ impl RunBuilder {
 }
 
 impl Run {
-    /// Builds a run with this config.
+    /// Returns a builder for a run with this config.
     pub fn builder(config: Config) -> RunBuilder {
         RunBuilder::new(config)
     }

@@ -21,7 +21,7 @@ pub struct ExportOptions {
     pub merge: bool,
     /// Replace an existing model or adapter folder.
     pub force: bool,
-    /// Type of a model's weights; adapters are always `f32`.
+    /// Number type of a model's weights; adapters are always `f32`.
     pub dtype: WeightType,
 }
 
@@ -36,8 +36,8 @@ pub enum Exported {
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` atomically, with a run's sampling
-/// parameters in `generation_config.json`.
+/// Writes the policy of a run, checkpoint or folder to `out` atomically. For a run, also writes its
+/// sampling parameters to `generation_config.json`.
 ///
 /// # Errors
 /// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
@@ -79,8 +79,8 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
 /// merged.
 ///
 /// # Errors
-/// Fails if `out` is a folder or exists without `force`, if the policy cannot be read, or if
-/// [`write_gguf`] fails.
+/// Fails if `out` is a folder, if it exists and `force` is not set, if the policy cannot be read,
+/// or if [`write_gguf`] fails.
 pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool) -> Result<(), TrainError> {
     if out.is_dir() {
         return Err(TrainError::file(out, "is a folder; with --gguf, OUT is a file, such as model.gguf"));
@@ -161,7 +161,7 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Names a run's own copy by its absolute path.
+/// Returns the name of an adapter's base. A run's own copy is named by its absolute path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();

@@ -46,7 +46,7 @@ pub use shared_warm_start::warm_start_settings;
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// Stopped, with a checkpoint.
+    /// Stopped early, after writing a checkpoint.
     Interrupted,
 }
 
@@ -55,7 +55,7 @@ pub struct Run {
     pub(crate) config: Config,
     pub(crate) registries: Registries,
     pub(crate) directory: RunDirectory,
-    /// `None` for SFT without RL on conversations.
+    /// `None` if the run only does SFT on conversations.
     pub(crate) runner: Option<Arc<EnvRunner>>,
     pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
@@ -84,12 +84,12 @@ impl Run {
         &self.registries
     }
 
-    /// Returns the weights, if in this process.
+    /// Returns the weights, if they are in this process.
     pub fn weights(&self) -> Option<Weights> {
         self.learners.policy.weights()
     }
 
-    /// Returns why nothing was trained, if no update was made.
+    /// Returns why nothing was trained; `None` if an update was made, or if there were no RL steps.
     pub fn nothing_trained(&self) -> Option<String> {
         self.learning.as_ref()?.nothing_trained(&self.config)
     }

@@ -1,4 +1,4 @@
-//! A checkpoint's models as inputs of credit, read-only.
+//! A checkpoint's models, loaded read-only as inputs of credit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::record::observer::NoopObserver;
 use crate::rollout::prompting::PromptParts;
 use crate::run::start::critic_of;
 
-/// A checkpoint's policy, and its critic and TurnRD if trained.
+/// A checkpoint's policy and, if they were trained, its critic and TurnRD network.
 pub struct RunModels {
     policy: NativePolicy,
     tokenizer: Arc<Tokenizer>,

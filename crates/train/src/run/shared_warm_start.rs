@@ -1,4 +1,4 @@
-//! Starts a run from another run's SFT with equal SFT settings.
+//! Starts a run from the end of another run's SFT, if the SFT settings of both are equal.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,8 @@ use crate::run::Run;
 use crate::run::builder::RunBuilder;
 use turnwise_policy::base;
 
-/// Unlisted keys count as used by SFT, so a new key never allows sharing wrongly.
+/// Keys that do not affect SFT. All others count as used by SFT, so forgetting a new key here never
+/// allows sharing wrongly.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
@@ -81,8 +82,8 @@ const RL_ONLY: [&str; 46] = [
     "sft.checkpoint_every",
 ];
 
-/// Returns as TOML the settings that SFT depends on; equal texts mean bit-identical SFT. `None`
-/// without SFT.
+/// Returns the settings that SFT depends on, as TOML. If two configs give equal texts, their SFT is
+/// bit-identical. `None` if there is no SFT.
 ///
 /// # Errors
 /// Fails if TOML cannot represent a value.
@@ -152,8 +153,8 @@ impl RunBuilder {
     /// Starts a new run from the end of another run's SFT.
     ///
     /// # Errors
-    /// Fails like [`RunBuilder::start`], or if the other SFT is incomplete or its settings differ
-    /// in more than RL.
+    /// Fails like [`RunBuilder::start`], or if the other run's SFT is incomplete, or if the two
+    /// configs differ in settings that SFT depends on.
     pub fn start_from(self, other: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };

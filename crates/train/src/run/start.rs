@@ -35,7 +35,7 @@ use crate::setup::World;
 use crate::sft::conversations::{self, SftData, SftSummary};
 
 impl RunBuilder {
-    /// Runs all checks of [`RunBuilder::start`] or [`RunBuilder::start_from`], and writes nothing.
+    /// Runs all checks of [`RunBuilder::start`] or [`RunBuilder::start_from`], but writes nothing.
     ///
     /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
     /// Other missing parts (weights, the device) are listed.
@@ -57,7 +57,7 @@ impl RunBuilder {
     /// Starts a run in a new directory.
     ///
     /// # Errors
-    /// Fails before any long work if something prevents the run.
+    /// Fails if something prevents the run. All checks come before any long work.
     pub fn start(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
@@ -126,11 +126,11 @@ impl RunBuilder {
         Ok(run)
     }
 
-    /// Continues a run from a checkpoint with the builder's config, such as the run's own
-    /// ([`ConfigSource::of_run`]) with overrides.
+    /// Continues a run from a checkpoint with the builder's config, for example the run's own
+    /// config ([`ConfigSource::of_run`]) with overrides.
     ///
     /// # Errors
-    /// Fails without a run or checkpoint, if the config changes fixed settings, or if the
+    /// Fails if there is no run or checkpoint, if the config changes fixed settings, or if the
     /// environment's tasks have changed.
     pub fn resume(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, from, .. } = self;
@@ -283,7 +283,7 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during RL.
+/// Rejects changes of settings that come too late because RL has begun.
 fn check_begun(
     began: &Config,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Creates the parts of a config: environment, model, prompts.
+//! Creates the parts that a config describes: environment, model, prompts.
 
 mod prompts;
 mod reasoning;

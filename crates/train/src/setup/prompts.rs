@@ -11,10 +11,11 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Registries, Validity};
 
-/// Returns the configured template, a registered one or a file, with pictures if `prompt.pictures`.
+/// Returns the configured template: a registered one, or one from a file. It includes pictures if
+/// `prompt.pictures` is set.
 ///
 /// # Errors
-/// Fails if the template is missing, invalid, or lacks a section for pictures.
+/// Fails if the template is missing or invalid, or if it lacks a section for pictures.
 pub fn template(config: &Config, registries: &Registries) -> Result<PromptTemplate, TrainError> {
     let name = &config.prompt.template;
     let template = PromptTemplate::find(name, &registries.environments)?;

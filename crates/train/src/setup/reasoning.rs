@@ -1,4 +1,4 @@
-//! Reasoning tags, which hide stop strings.
+//! Reasoning tags, within which stop strings are ignored.
 
 use turnwise_core::Reasoning;
 use turnwise_env::parse::{Blocks, Style};
@@ -22,7 +22,7 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Only this process's engine ignores stop strings in reasoning.
+/// Returns whether this process samples, because only its engine ignores stop strings in reasoning.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }

@@ -1,4 +1,4 @@
-//! Sampling parameters in saved model folders, for other programs.
+//! Sampling parameters that are saved in model folders for other programs.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// Reads nothing else, because other settings may name unknown environments and methods.
+/// Reads only a run's sampling parameters, because other settings may name unknown environments and
+/// methods.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

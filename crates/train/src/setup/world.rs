@@ -39,7 +39,7 @@ impl world::World for TasksOnly {
 }
 
 impl World {
-    /// Opens a config's environment for these splits, and notes omitted data.
+    /// Opens a config's environment for these splits, and reports data that it leaves out.
     ///
     /// # Errors
     /// Fails if the registry lacks the environment, its settings are invalid, or its data cannot be
@@ -65,11 +65,11 @@ impl World {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 
-    /// Plays up to `count` expert episodes on the training split. `progress` gets the number after
-    /// each, and stops with `Break`.
+    /// Plays up to `count` expert episodes on the training split. `progress` gets the number of
+    /// episodes after each one, and stops with `Break`.
     ///
     /// # Errors
-    /// Fails if the split has no tasks, or the environment no expert.
+    /// Fails if the split has no tasks, or if the environment has no expert.
     pub fn demonstrations(
         &self,
         config: &Config,
@@ -83,8 +83,9 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects what would fail only after long work: SFT without an expert, an estimator without
-    /// the saved states it needs, and an environment timeout above the rollout's.
+    /// Rejects what would otherwise fail only after long work: SFT without an expert, an estimator
+    /// whose environment cannot save the states it needs, and an environment timeout that is not
+    /// below the rollout's.
     pub(crate) fn check(&self, config: &Config, registries: &Registries) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));

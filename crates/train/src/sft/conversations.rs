@@ -52,8 +52,8 @@ impl SftData {
     /// Reads and tokenizes a config's conversations.
     ///
     /// # Errors
-    /// Fails on an unreadable file, a model without a chat template, a conversation that the
-    /// template rejects, or if there is nothing to train on.
+    /// Fails if the file is unreadable, the model has no chat template, the template rejects a
+    /// conversation, or there is nothing to train on.
     pub fn load(
         config: &Config,
         registries: &Registries,
@@ -242,7 +242,8 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Tools are listed before the first user message, calls become tags, and results user messages.
+/// Returns the conversation for a template without tools: tools are listed before the first user
+/// message, calls become tags, and results become user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");
@@ -266,7 +267,7 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-/// Allows a resume from another working directory.
+/// Returns an absolute path, so that a resume can start in another working directory.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

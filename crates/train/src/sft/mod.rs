@@ -18,11 +18,11 @@ use crate::rollout::prompting::Prompter;
 /// A demonstration or conversation as a token sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftSequence {
-    /// Token ids; spans cover all but the first token and picture tokens.
+    /// Token ids. The spans cover all tokens except the first and those of pictures.
     pub tokens: TokenSequence,
-    /// Per span token: part of an imitated action.
+    /// For each token of the spans, whether it is part of an imitated action.
     pub action: Vec<bool>,
-    /// Per span token: has a loss (inserted failures do not).
+    /// For each token of the spans, whether it has a loss (inserted failures have none).
     pub kept: Vec<bool>,
 }
 
@@ -67,12 +67,12 @@ impl Builder {
 pub struct DemonstratedSummaries<'a> {
     /// Maximum tokens of an action's prompt.
     pub after: usize,
-    /// Returns an episode's summary before a turn.
+    /// Returns the summary to show in an episode before a turn.
     pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
 }
 
-/// Returns a demonstration's sequences: one plus one per summary (`concatenated`), or one per
-/// imitated turn (`windowed`).
+/// Returns a demonstration's sequences. `concatenated`: one, plus one per summary. `windowed`: one
+/// per imitated turn.
 ///
 /// # Errors
 /// Fails like [`Prompter::start_seeing`] and, for a concatenated sequence, [`Prompter::between`].
@@ -150,7 +150,8 @@ fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     seen
 }
 
-/// Sequences of each update: shuffled in each pass, filled up to a number of tokens.
+/// The sequences of each update. They are shuffled in each pass, and an update takes sequences up
+/// to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -198,7 +199,7 @@ impl BatchPlan {
         Self { batches }
     }
 
-    /// Returns the sequences of an update, from 0.
+    /// Returns the indices of an update's sequences; updates are numbered from 0.
     pub fn batch(&self, step: u64) -> &[usize] {
         self.batches.get(step as usize).map_or(&[], Vec::as_slice)
     }
@@ -208,14 +209,14 @@ impl BatchPlan {
         self.batches.len()
     }
 
-    /// Returns true without updates.
+    /// Returns true if there are no updates.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 }
 
-/// Returns each sequence's token weights. Action tokens share weight 1 and other kept tokens
-/// `observation_weight`, so the loss is
+/// Returns the token weights of each sequence. Over the batch, action tokens have a total weight of
+/// 1 and other kept tokens one of `observation_weight`, so the loss is
 /// `mean over action tokens + observation_weight * mean over the rest`.
 pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
     let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));

@@ -1,4 +1,4 @@
-//! Entropies for samplers that do not report them.
+//! Fills in entropies if the samplers do not report them.
 
 use turnwise_core::{Batch, TokenSequence, Trajectory};
 use turnwise_credit::TurnField;

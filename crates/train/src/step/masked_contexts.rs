@@ -72,8 +72,8 @@ impl MaskedPrompts<'_> {
         Ok(after(prompt, turn, &data.response_ids))
     }
 
-    /// Returns the masked sequence of each outlier turn, `[trajectory][turn]` in batch order,
-    /// except empty prompts and those that do not fit the model.
+    /// Returns the masked sequence of each outlier turn, `[trajectory][turn]` in batch order.
+    /// Leaves out empty prompts and sequences that do not fit the model.
     ///
     /// # Errors
     /// Returns the first error of [`MaskedPrompts::masked`] in batch order.
@@ -120,7 +120,7 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// The turns that an agent's turn continues come first.
+/// Returns the messages up to a turn. If an agent's turn continues earlier ones, those come first.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
     // Files may have cyclic turns.

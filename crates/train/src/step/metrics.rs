@@ -142,7 +142,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Success and rewards come from sampling, over all groups.
+/// Sets the rollout metrics, except success and rewards, which sampling measures over all groups.
 fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
@@ -214,9 +214,9 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of absolute advantages in groups with equal returns. They come from
-/// differences such as a discount or an invalid-action penalty, so a high fraction means that a
-/// method scales these up.
+/// Returns the sum of the absolute advantages in groups with equal returns, as a fraction of the
+/// sum over all groups. Advantages in such groups come from differences such as a discount or an
+/// invalid-action penalty, so a high fraction means that a method scales these up.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -260,8 +260,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// Returns the KL (k3) between sampler and learner on the first few trajectories. Its causes are
-/// different numerics and, with `rollout.max_staleness`, changed weights.
+/// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. It is
+/// due to different numerics and, with `rollout.max_staleness`, to changed weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

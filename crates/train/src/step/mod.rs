@@ -101,7 +101,8 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Trajectories not trained on come last, each in its own group, because they were not compared.
+/// Writes the trajectories. Those not trained on come last, each in its own group, because they
+/// were not compared.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

@@ -10,7 +10,7 @@ use crate::learners::policy::PolicyLearner;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean over tokens, if in the rewards.
+    /// Mean KL over tokens, if the KL is subtracted from the rewards.
     pub(crate) reference_kl: Option<f64>,
     pub(crate) overlong_turns: Option<usize>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Returns the mean KL over tokens. With `anew`, the policy's log-probs come from the learner,
+/// Returns the mean KL over tokens. If `anew` is set, the policy's log-probs come from the learner,
 /// because a top-k sampler reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,

@@ -19,7 +19,7 @@ use crate::step::masked_contexts::MaskedPrompts;
 
 pub(crate) struct TrainingSet {
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// `None` without a masked-context pass.
+    /// `None` if there is no masked-context pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
@@ -105,16 +105,16 @@ pub struct TrainingSequence {
     pub tokens: TokenSequence,
     /// Loss inputs per token and turn.
     pub objective: Arc<ObjectiveSequence>,
-    /// Outlier turns after their masked prompts, by span index.
+    /// Outlier turns as masked-context sequences, each with the index of its span.
     pub masked_contexts: Vec<(usize, TokenSequence)>,
-    /// The critic's targets.
+    /// Inputs of the critic's loss.
     pub values: Option<ValueSequence>,
-    /// If false, the sequence is not run, but counts in the loss's means.
+    /// If false, the sequence gets no forward pass, but counts in the loss's means.
     pub has_gradient: bool,
 }
 
 impl TrainingSequence {
-    /// No minibatch shares them yet.
+    /// Returns the loss inputs for changes; no minibatch shares them yet.
     fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
         Arc::make_mut(&mut self.objective)
     }
@@ -139,13 +139,13 @@ pub struct SetInputs<'a> {
     pub skip_zero: bool,
     /// Leave out groups with equal returns.
     pub skip_equal_groups: bool,
-    /// Trajectories that it drops are not run.
+    /// Trajectories that this filter drops get no forward pass.
     pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs each sequence with its old log-probs and advantages, except trajectories without response
-/// tokens and, with `skip_equal_groups`, groups of equal returns. Trajectories dropped by `filter`
-/// or `skip_zero` have no gradient.
+/// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
+/// response tokens and, with `skip_equal_groups`, groups of equal returns. Trajectories dropped by
+/// `filter` or `skip_zero` are included, but have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -264,7 +264,8 @@ mod tests {
 
     use super::*;
 
-    /// Two groups of two one-turn, one-token trajectories, with returns 0 and 0, 0 and 1.
+    /// Two groups of two trajectories, each of one turn and one token. The returns are 0 and 0, and
+    /// 0 and 1.
     fn batch() -> Batch {
         let trajectory = |reward| {
             let turn = Turn { reward, response_ids: vec![7], old_logprobs: vec![-1.0], ..Turn::default() };

@@ -26,15 +26,16 @@ pub struct UpdateReport {
     pub metrics: LossMetrics,
     /// Mean gradient norm before clipping.
     pub grad_norm: f64,
-    /// Updates.
+    /// Number of updates.
     pub updates: u64,
-    /// Tokens in the sequences.
+    /// Number of tokens in the sequences.
     pub tokens: usize,
-    /// Tokens not run again because sequences share them.
+    /// Number of tokens that were not computed again because sequences share a prefix.
     pub shared_tokens: usize,
-    /// Response tokens of sequences without a gradient, which are not run or clipped.
+    /// Number of response tokens in sequences without a gradient. They are neither computed nor
+    /// clipped.
     pub left_out_tokens: usize,
-    /// Mean gradient scaling metrics by name.
+    /// Metrics of the gradient scaling by name, averaged over updates.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
     /// [`turnwise_core::Turn::clipped`] by group, member and turn.
@@ -42,7 +43,8 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Uses the KL per token in nats: that of the rewards if measured, else the mean over updates.
+    /// Returns the next KL coefficient, from the KL per token in nats: that in the rewards if
+    /// measured, otherwise the mean over updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -74,7 +76,7 @@ impl UpdateReport {
         }
     }
 
-    /// Returns clipped tokens as a fraction of all, including those not run.
+    /// Returns the clipped tokens as a fraction of all, including tokens that were not computed.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
@@ -214,7 +216,8 @@ fn policy_update(
     Ok(())
 }
 
-/// The factor comes from the backward pass and, if needed, a second gradient's norm.
+/// Scales the gradient by a factor from the backward pass and, if needed, from the norm of a second
+/// gradient.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     objective: &dyn Objective,

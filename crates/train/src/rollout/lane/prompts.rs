@@ -58,7 +58,8 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns a summary's prompt ([`super::super::compaction`]) if `prompt` is too long.
+    /// Returns `prompt`, or the prompt for a summary ([`super::super::compaction`]) if `prompt` is
+    /// too long.
     pub(super) fn or_compaction(
         &self,
         live: &mut Live,
@@ -114,7 +115,7 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Text is never tokenized again.
+/// Records the sampled tokens as they are, because text is never tokenized again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);
