@@ -16,7 +16,7 @@ PROGRAM is a built `turnwise`.
 A killed run or sweep is resumed until it finishes, and a killed server is started again. Weights, optimizer, trajectories,
 evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics say
 that episodes were lost with a program or server, only the names of the files must be equal. A run that stops by itself gives one
-error. Exits with 1 at the first difference.
+error. No program outlives its run by more than ten seconds. Exits with 1 at the first difference.
 """
 
 import argparse
@@ -80,6 +80,24 @@ def lost_episodes(value):
     return isinstance(value, list) and any(map(lost_episodes, value))
 
 
+def descendants(pid):
+    """Returns the processes that a process has started and theirs, each with its start time, because ids are used again."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                found |= {(child, started(child))} | descendants(child)
+    return found
+
+
+def started(pid):
+    """Returns when a process was started, or None if it has ended."""
+    with contextlib.suppress(OSError):
+        state, *others = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else others[18]
+    return None
+
+
 class Server:
     """A server of a scene, on a free port, which is started again after a kill."""
 
@@ -114,6 +132,7 @@ class Training:
         self.program, self.scene = program, scene
         # The same in every folder, because it is in the config.
         self.port = free_port()
+        self.prepared = None
 
     def filled(self, text):
         return text.replace("PORT", str(self.port)).replace("PROGRAM", self.program).replace("ROOT", str(ROOT))
@@ -121,11 +140,8 @@ class Training:
     @contextlib.contextmanager
     def folder(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="turnwise-kills-"))
-        for name, text in self.scene.get("files", {}).items():
-            (folder / name).write_text(self.filled(text))
-        for command in self.scene.get("prepare", []):
-            done = subprocess.run([self.filled(part) for part in command], cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
+        self.prepared = self.prepared or self.prepare()
+        shutil.copytree(self.prepared.name, folder, dirs_exist_ok=True)
         server = None
         if "server" in self.scene:
             server = Server([self.filled(part) for part in self.scene["server"]], folder, self.port)
@@ -136,6 +152,16 @@ class Training:
             if server:
                 server.stop()
             shutil.rmtree(folder)
+
+    def prepare(self):
+        """Fills a folder once, and returns it."""
+        folder = tempfile.TemporaryDirectory(prefix="turnwise-kills-")
+        for name, text in self.scene.get("files", {}).items():
+            pathlib.Path(folder.name, name).write_text(self.filled(text))
+        for command in self.scene.get("prepare", []):
+            done = subprocess.run([self.filled(part) for part in command], cwd=folder.name, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        return folder
 
     def spawn(self, folder, arguments):
         return subprocess.Popen(
@@ -162,12 +188,15 @@ class Training:
                 process = self.spawn(folder, self.scene["again" if resumes else "start"])
                 if kills < most:
                     time.sleep(0.02 + draws.random() * length * (4 + number) / 12)
+                programs = set()
                 if kills < most and process.poll() is None:
+                    programs = descendants(process.pid)
                     done, other = self.kill(process, server, draws)
                     kills += done
                     foreign |= other
                 _, errors = process.communicate()
                 assert "panicked" not in errors, errors
+                self.ended(programs)
                 if process.returncode == 0 and (kills >= most or self.finished(folder)):
                     break
                 assert kills > 0 or process.returncode == 0, errors
@@ -177,6 +206,15 @@ class Training:
             else:
                 raise SystemExit("it does not finish")
             return outcome(folder / "runs"), kills, foreign
+
+    def ended(self, programs):
+        """Waits for programs to end."""
+        until = time.monotonic() + 10
+        while left := [pid for pid, begun in programs if begun is not None and started(pid) == begun]:
+            if time.monotonic() > until:
+                lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left if started(pid)]
+                raise SystemExit(f"these outlive their run: {lines}")
+            time.sleep(0.05)
 
     def kill(self, process, server, draws):
         """Kills the run, or with the same chance one of the programs that it uses."""

@@ -3,7 +3,7 @@
 | key | meaning |
 |---|---|
 | `start`, `again` | arguments of the command, and of the one that resumes it if the file `begun` exists |
-| `files`, `prepare` | files of the folder, and commands that fill it |
+| `files`, `prepare` | files of the folder, and commands that fill it, once for all runs |
 | `server` | a server that the command uses, started again after a kill |
 | `children` | programs that the command starts are killed, too |
 
