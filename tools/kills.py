@@ -3,7 +3,8 @@
 
     tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,retriever,view]
 
-PROGRAM is a built `turnwise`.
+PROGRAM is a built `turnwise`; `serve` and `agent` need its feature `serve`, and `mcp`, `mcp-http` and `openenv` its feature `remote`.
+They run only if named.
 
 | kind | killed |
 |---|---|
@@ -12,6 +13,10 @@ PROGRAM is a built `turnwise`.
 | worker | the run, or its environment's program (JSON lines) |
 | retriever | the run, or the `turnwise index serve` that its searches go to |
 | view | `turnwise view` of a run in progress, which must not notice |
+| serve | `turnwise serve` while clients stream: what they got must be a part of the text that a new server gives |
+| agent | the run, or a program of `env.kind = "agent"` |
+| mcp | the run, or an MCP program |
+| mcp-http, openenv | the run, or the environment's server |
 
 A killed run or sweep is resumed until it finishes, and a killed server is started again. Weights, optimizer, trajectories,
 evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics say
@@ -21,6 +26,7 @@ error. No program outlives its run by more than ten seconds. Exits with 1 at the
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -31,6 +37,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -101,12 +108,12 @@ def started(pid):
 class Server:
     """A server of a scene, on a free port, which is started again after a kill."""
 
-    def __init__(self, arguments, folder, port):
-        self.arguments, self.folder, self.port, self.process = arguments, folder, port, None
+    def __init__(self, arguments, folder, port, errors=subprocess.DEVNULL):
+        self.arguments, self.folder, self.port, self.errors, self.process = arguments, folder, port, errors, None
 
     def start(self):
         self.process = subprocess.Popen(
-            self.arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self.arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors
         )
         for _ in range(400):
             with contextlib.suppress(OSError):
@@ -275,6 +282,89 @@ def viewer(program, draws, most):
     return kills
 
 
+class Streams:
+    """Clients that ask a server for the same greedy text and read it in pieces."""
+
+    def __init__(self, port, prompts):
+        self.port, self.prompts, self.got, self.stopped, self.wrong = port, prompts, [], False, []
+        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(4)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, number):
+        while not self.stopped:
+            prompt = self.prompts[number % len(self.prompts)]
+            text, complete = [], False
+            try:
+                with urllib.request.urlopen(question(self.port, prompt, stream=True), timeout=20) as reply:
+                    for line in reply:
+                        if not line.endswith(b"\n"):
+                            break
+                        if line.startswith(b"data: [DONE]"):
+                            complete = True
+                        elif line.startswith(b"data: "):
+                            text += [choice["delta"].get("content") or "" for choice in json.loads(line[6:])["choices"]]
+            except ValueError as error:
+                self.wrong.append(f"{prompt}: {error}")
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.02)
+            self.got.append((prompt, "".join(text), complete))
+            number += 1
+
+    def stop(self):
+        self.stopped = True
+        for thread in self.threads:
+            thread.join()
+
+
+def question(port, prompt, stream):
+    body = {"model": "model", "messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": 60}
+    return urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body | {"stream": stream}).encode(),
+        {"content-type": "application/json"},
+    )
+
+
+def answers(port, prompts):
+    """Returns the greedy texts, each asked for by itself."""
+    found = {}
+    for prompt in prompts:
+        with urllib.request.urlopen(question(port, prompt, stream=False), timeout=60) as reply:
+            found[prompt] = json.load(reply)["choices"][0]["message"]["content"]
+    return found
+
+
+def streamed(program, draws, most):
+    """Kills servers while clients stream, and returns the numbers of streams that ended and that broke off."""
+    training, prompts = Training(program, SCENES["serve"]), [f"go to the {word}" for word in ("desk", "shelf", "sink", "lamp")]
+    whole = broken = 0
+    with training.folder() as (folder, _):
+        files = {path: path.read_bytes() for path in (folder / "model").iterdir()}
+        with open(folder / "errors", "w") as errors:
+            server = Server([training.filled(part) for part in training.scene["serve"]], folder, training.port, errors)
+            server.start()
+            expected = answers(training.port, prompts)
+            assert all(expected.values()), expected
+            for _ in range(most):
+                streams = Streams(training.port, prompts)
+                time.sleep(0.02 + draws.random())
+                killer = draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+                server.process.send_signal(killer)
+                server.process.wait(timeout=60)
+                streams.stop()
+                assert not streams.wrong, streams.wrong
+                for prompt, text, complete in streams.got:
+                    assert text == expected[prompt] if complete else expected[prompt].startswith(text), (prompt, text, expected[prompt])
+                whole += sum(complete for _, _, complete in streams.got)
+                broken += sum(bool(text) and not complete for _, text, complete in streams.got)
+                server.start()
+                assert answers(training.port, prompts) == expected, "the text differs after a restart"
+            server.stop()
+        assert "panicked" not in (folder / "errors").read_text(), (folder / "errors").read_text()
+        assert files == {path: path.read_bytes() for path in (folder / "model").iterdir()}, "the model's files differ"
+    return whole, broken
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", type=lambda text: str(pathlib.Path(text).resolve()))
@@ -288,6 +378,10 @@ def main():
     for kind in kinds:
         if kind == "view":
             print(f"view: {viewer(options.program, draws, share)} kills, 0 differences", flush=True)
+            continue
+        if kind == "serve":
+            whole, broken = streamed(options.program, draws, share)
+            print(f"serve: {share} kills, 0 differences ({whole} whole streams, {broken} broken off)", flush=True)
             continue
         training = Training(options.program, SCENES[kind])
         expected, length = training.straight()

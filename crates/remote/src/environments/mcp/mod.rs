@@ -4,6 +4,7 @@
 //! judges the final state.
 
 mod judge;
+mod program;
 mod session;
 mod settings;
 mod tasks;
