@@ -5,9 +5,8 @@
 #   tools/fuzz.sh table                    what all rounds have done, by target
 #   tools/fuzz.sh minimize                 replaces fuzz/corpus by a minimal set of it and what was found
 #
-# Without targets all are run. It needs `cargo install cargo-fuzz` and a nightly toolchain. Inputs that reach new code go to
-# FOUND/TARGET, a line of each round to FOUND/record.tsv, and inputs that crash to FOUND/crashes. A crash that is fixed becomes
-# a seed in fuzz/corpus/TARGET.
+# Without targets all are run. It needs a nightly toolchain. Inputs that reach new code go to FOUND/TARGET, a line of each round to
+# FOUND/record.tsv, and inputs that crash to FOUND/crashes. A crash that is fixed becomes a seed in fuzz/corpus/TARGET.
 #
 # TURNWISE_SANITIZER=none         builds without AddressSanitizer (default: address); a panic is a crash in both
 # TURNWISE_FUZZ_FOUND=FOLDER      FOUND (default: fuzz/found, which git ignores)
@@ -47,8 +46,15 @@ if [[ -n "${TURNWISE_FUZZ_PROGRAMS:-}" ]]; then
 else
     # The versions of the workspace.
     [[ -f Cargo.lock ]] || cp ../Cargo.lock .
-    cargo +nightly fuzz build --release --debug-assertions --sanitizer "$sanitizer"
-    programs=${CARGO_TARGET_DIR:-target}/$(rustc -vV | sed -n 's/^host: //p')/release
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    # The flags of `cargo fuzz build --release --debug-assertions`. With --target, build scripts are built without them.
+    flags="--cfg fuzzing -Cdebug-assertions -Ccodegen-units=1 -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
+    for part in inline-8bit-counters pc-table trace-compares stack-depth; do
+        flags+=" -Cllvm-args=-sanitizer-coverage-$part"
+    done
+    [[ $sanitizer == none ]] || flags+=" -Zsanitizer=$sanitizer"
+    RUSTFLAGS=$flags cargo +nightly build --release --bins --target "$host"
+    programs=${CARGO_TARGET_DIR:-target}/$host/release
 fi
 # Leaks are no errors: parsers keep tables that are made once.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}

@@ -3,7 +3,8 @@
 
     tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,retriever,view]
 
-PROGRAM is a built `turnwise`.
+PROGRAM is a built `turnwise`; `serve` and `agent` need its feature `serve`, and `mcp`, `mcp-http` and `openenv` its feature `remote`.
+They run only if named.
 
 | kind | killed |
 |---|---|
@@ -12,15 +13,20 @@ PROGRAM is a built `turnwise`.
 | worker | the run, or its environment's program (JSON lines) |
 | retriever | the run, or the `turnwise index serve` that its searches go to |
 | view | `turnwise view` of a run in progress, which must not notice |
+| serve | `turnwise serve` while clients stream: what they got must be a part of the text that a new server gives |
+| agent | the run, or a program of `env.kind = "agent"` |
+| mcp | the run, or an MCP program |
+| mcp-http, openenv | the run, or the environment's server |
 
 A killed run or sweep is resumed until it finishes, and a killed server is started again. Weights, optimizer, trajectories,
 evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics say
 that episodes were lost with a program or server, only the names of the files must be equal. A run that stops by itself gives one
-error. Exits with 1 at the first difference.
+error. No program outlives its run by more than ten seconds. Exits with 1 at the first difference.
 """
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -31,6 +37,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -80,15 +87,33 @@ def lost_episodes(value):
     return isinstance(value, list) and any(map(lost_episodes, value))
 
 
+def descendants(pid):
+    """Returns the processes that a process has started and theirs, each with its start time, because ids are used again."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in path.read_text().split():
+                found |= {(child, started(child))} | descendants(child)
+    return found
+
+
+def started(pid):
+    """Returns when a process was started, or None if it has ended."""
+    with contextlib.suppress(OSError):
+        state, *others = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else others[18]
+    return None
+
+
 class Server:
     """A server of a scene, on a free port, which is started again after a kill."""
 
-    def __init__(self, arguments, folder, port):
-        self.arguments, self.folder, self.port, self.process = arguments, folder, port, None
+    def __init__(self, arguments, folder, port, errors=subprocess.DEVNULL):
+        self.arguments, self.folder, self.port, self.errors, self.process = arguments, folder, port, errors, None
 
     def start(self):
         self.process = subprocess.Popen(
-            self.arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self.arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors
         )
         for _ in range(400):
             with contextlib.suppress(OSError):
@@ -114,6 +139,7 @@ class Training:
         self.program, self.scene = program, scene
         # The same in every folder, because it is in the config.
         self.port = free_port()
+        self.prepared = None
 
     def filled(self, text):
         return text.replace("PORT", str(self.port)).replace("PROGRAM", self.program).replace("ROOT", str(ROOT))
@@ -121,11 +147,8 @@ class Training:
     @contextlib.contextmanager
     def folder(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="turnwise-kills-"))
-        for name, text in self.scene.get("files", {}).items():
-            (folder / name).write_text(self.filled(text))
-        for command in self.scene.get("prepare", []):
-            done = subprocess.run([self.filled(part) for part in command], cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
+        self.prepared = self.prepared or self.prepare()
+        shutil.copytree(self.prepared.name, folder, dirs_exist_ok=True)
         server = None
         if "server" in self.scene:
             server = Server([self.filled(part) for part in self.scene["server"]], folder, self.port)
@@ -136,6 +159,16 @@ class Training:
             if server:
                 server.stop()
             shutil.rmtree(folder)
+
+    def prepare(self):
+        """Fills a folder once, and returns it."""
+        folder = tempfile.TemporaryDirectory(prefix="turnwise-kills-")
+        for name, text in self.scene.get("files", {}).items():
+            pathlib.Path(folder.name, name).write_text(self.filled(text))
+        for command in self.scene.get("prepare", []):
+            done = subprocess.run([self.filled(part) for part in command], cwd=folder.name, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        return folder
 
     def spawn(self, folder, arguments):
         return subprocess.Popen(
@@ -162,12 +195,15 @@ class Training:
                 process = self.spawn(folder, self.scene["again" if resumes else "start"])
                 if kills < most:
                     time.sleep(0.02 + draws.random() * length * (4 + number) / 12)
+                programs = set()
                 if kills < most and process.poll() is None:
+                    programs = descendants(process.pid)
                     done, other = self.kill(process, server, draws)
                     kills += done
                     foreign |= other
                 _, errors = process.communicate()
                 assert "panicked" not in errors, errors
+                self.ended(programs)
                 if process.returncode == 0 and (kills >= most or self.finished(folder)):
                     break
                 assert kills > 0 or process.returncode == 0, errors
@@ -177,6 +213,15 @@ class Training:
             else:
                 raise SystemExit("it does not finish")
             return outcome(folder / "runs"), kills, foreign
+
+    def ended(self, programs):
+        """Waits for programs to end."""
+        until = time.monotonic() + 10
+        while left := [pid for pid, begun in programs if begun is not None and started(pid) == begun]:
+            if time.monotonic() > until:
+                lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left if started(pid)]
+                raise SystemExit(f"these outlive their run: {lines}")
+            time.sleep(0.05)
 
     def kill(self, process, server, draws):
         """Kills the run, or with the same chance one of the programs that it uses."""
@@ -237,6 +282,89 @@ def viewer(program, draws, most):
     return kills
 
 
+class Streams:
+    """Clients that ask a server for the same greedy text and read it in pieces."""
+
+    def __init__(self, port, prompts):
+        self.port, self.prompts, self.got, self.stopped, self.wrong = port, prompts, [], False, []
+        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(4)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, number):
+        while not self.stopped:
+            prompt = self.prompts[number % len(self.prompts)]
+            text, complete = [], False
+            try:
+                with urllib.request.urlopen(question(self.port, prompt, stream=True), timeout=20) as reply:
+                    for line in reply:
+                        if not line.endswith(b"\n"):
+                            break
+                        if line.startswith(b"data: [DONE]"):
+                            complete = True
+                        elif line.startswith(b"data: "):
+                            text += [choice["delta"].get("content") or "" for choice in json.loads(line[6:])["choices"]]
+            except ValueError as error:
+                self.wrong.append(f"{prompt}: {error}")
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.02)
+            self.got.append((prompt, "".join(text), complete))
+            number += 1
+
+    def stop(self):
+        self.stopped = True
+        for thread in self.threads:
+            thread.join()
+
+
+def question(port, prompt, stream):
+    body = {"model": "model", "messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": 60}
+    return urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body | {"stream": stream}).encode(),
+        {"content-type": "application/json"},
+    )
+
+
+def answers(port, prompts):
+    """Returns the greedy texts, each asked for by itself."""
+    found = {}
+    for prompt in prompts:
+        with urllib.request.urlopen(question(port, prompt, stream=False), timeout=60) as reply:
+            found[prompt] = json.load(reply)["choices"][0]["message"]["content"]
+    return found
+
+
+def streamed(program, draws, most):
+    """Kills servers while clients stream, and returns the numbers of streams that ended and that broke off."""
+    training, prompts = Training(program, SCENES["serve"]), [f"go to the {word}" for word in ("desk", "shelf", "sink", "lamp")]
+    whole = broken = 0
+    with training.folder() as (folder, _):
+        files = {path: path.read_bytes() for path in (folder / "model").iterdir()}
+        with open(folder / "errors", "w") as errors:
+            server = Server([training.filled(part) for part in training.scene["serve"]], folder, training.port, errors)
+            server.start()
+            expected = answers(training.port, prompts)
+            assert all(expected.values()), expected
+            for _ in range(most):
+                streams = Streams(training.port, prompts)
+                time.sleep(0.02 + draws.random())
+                killer = draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+                server.process.send_signal(killer)
+                server.process.wait(timeout=60)
+                streams.stop()
+                assert not streams.wrong, streams.wrong
+                for prompt, text, complete in streams.got:
+                    assert text == expected[prompt] if complete else expected[prompt].startswith(text), (prompt, text, expected[prompt])
+                whole += sum(complete for _, _, complete in streams.got)
+                broken += sum(bool(text) and not complete for _, text, complete in streams.got)
+                server.start()
+                assert answers(training.port, prompts) == expected, "the text differs after a restart"
+            server.stop()
+        assert "panicked" not in (folder / "errors").read_text(), (folder / "errors").read_text()
+        assert files == {path: path.read_bytes() for path in (folder / "model").iterdir()}, "the model's files differ"
+    return whole, broken
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", type=lambda text: str(pathlib.Path(text).resolve()))
@@ -250,6 +378,10 @@ def main():
     for kind in kinds:
         if kind == "view":
             print(f"view: {viewer(options.program, draws, share)} kills, 0 differences", flush=True)
+            continue
+        if kind == "serve":
+            whole, broken = streamed(options.program, draws, share)
+            print(f"serve: {share} kills, 0 differences ({whole} whole streams, {broken} broken off)", flush=True)
             continue
         training = Training(options.program, SCENES[kind])
         expected, length = training.straight()

@@ -3,9 +3,11 @@
 | key | meaning |
 |---|---|
 | `start`, `again` | arguments of the command, and of the one that resumes it if the file `begun` exists |
-| `files`, `prepare` | files of the folder, and commands that fill it |
+| `files`, `prepare` | files of the folder, and commands that fill it, once for all runs |
 | `server` | a server that the command uses, started again after a kill |
 | `children` | programs that the command starts are killed, too |
+
+| `serve` | the server that is killed, of the scene that has no run |
 
 PORT, PROGRAM and ROOT stand for the server's port, the program and the repository.
 """
@@ -32,6 +34,18 @@ name = "grpo"
 name = "gigpo"
 preset = "gigpo"
 """
+
+SERVERS = "ROOT/tools/kills_servers.py"
+MODEL = [
+    ["PROGRAM", "train", "--preset", "quickstart", TINY, "--runs", "made", "name=base", "sft.steps=30", "train.steps=0"],
+    ["PROGRAM", "export", "made/base", "model"],
+    ["python3", SERVERS, "template"],
+]
+TASKS = [["python3", SERVERS, "tasks"]]
+SHORT = [
+    "name=run", *SMALL, "sft.steps=6", "sft.demonstrations=24", "sft.checkpoint_every=2", "train.steps=8",
+    "train.checkpoint_every=1", "rollout.tasks_per_step=3", "rollout.group_size=4", "eval.every=4", "eval.tasks=8",
+]
 
 SCENES = {
     "run": {
@@ -63,5 +77,39 @@ SCENES = {
             ["PROGRAM", "index", "build", "index", "--passages", "data/passages.jsonl"],
         ],
         "server": ["PROGRAM", "index", "serve", "index", "--address", "127.0.0.1:PORT"],
+    },
+    "serve": {
+        "prepare": MODEL, "serve": ["PROGRAM", "serve", "model", "--address", "127.0.0.1:PORT", "--max-loaded", "1"],
+    },
+    "agent": {
+        "start": [
+            "train", "ROOT/examples/agents/goods.toml", "name=run", "policy.model=model", "policy.compute=f32",
+            f'env.command=["python3", "{SERVERS}", "agent"]', 'env.tasks={train="train.jsonl", test="test.jsonl"}',
+            "env.concurrency=4", "policy.lora.rank=2", "rollout.tasks_per_step=3", "rollout.group_size=4",
+            "rollout.max_response_tokens=4", "rollout.max_model_len=256", "train.steps=8", "train.checkpoint_every=1",
+            "eval.every=4",
+        ],
+        "again": RESUME, "begun": BEGUN, "children": True, "prepare": [*MODEL, *TASKS],
+    },
+    "mcp": {
+        "start": [
+            "train", "ROOT/configs/remote/mcp.toml", *SHORT, f'env.command=["python3", "{SERVERS}", "mcp"]',
+            'env.tasks={train="mcp-train.jsonl", test="mcp-test.jsonl"}',
+        ],
+        "again": RESUME, "begun": BEGUN, "children": True, "prepare": TASKS,
+    },
+    "mcp-http": {
+        "start": [
+            "train", "ROOT/configs/remote/mcp.toml", *SHORT, "env.command=[]", 'env.urls=["http://127.0.0.1:PORT/mcp"]',
+            'env.tasks={train="mcp-train.jsonl", test="mcp-test.jsonl"}',
+        ],
+        "again": RESUME, "begun": BEGUN, "prepare": TASKS, "server": ["python3", SERVERS, "mcp", "PORT"],
+    },
+    "openenv": {
+        "start": [
+            "train", "ROOT/configs/remote/openenv.toml", *SHORT, 'env.urls=["http://127.0.0.1:PORT"]',
+            'env.tasks={train="openenv-train.jsonl", test="openenv-test.jsonl"}',
+        ],
+        "again": RESUME, "begun": BEGUN, "prepare": TASKS, "server": ["python3", SERVERS, "openenv", "PORT"],
     },
 }

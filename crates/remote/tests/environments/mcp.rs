@@ -282,6 +282,28 @@ fn a_program_is_a_server_over_its_stdin_and_stdout() {
     assert!(said.starts_with("key: turnwise-remote"), "{said}");
 }
 
+/// A server that goes on after its stdin is closed, and a child that has left its session.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_ends_with_its_episode_and_takes_its_children_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pids");
+    let script = format!(
+        "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! $$ >> {}; {PROGRAM}; while :; do sleep 1; done",
+        path.display()
+    );
+    let set = McpSet::open(&program(&script, &folder), 0).unwrap();
+    drop(begin(&set, "a"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let pids: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(pids.len(), 4, "the list of tools and the episode each start a server");
+    let is_gone = |pid: &&str| {
+        let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    until(|| pids.iter().all(is_gone));
+}
+
 #[test]
 fn a_program_that_is_no_server_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! MCP has no rewards, so each task line has answers or names a tool that judges the final state.
 
 mod judge;
+mod program;
 mod session;
 mod settings;
 mod tasks;

@@ -1,27 +1,20 @@
 //! An MCP session with a child process or over streamable HTTP.
 
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode, PaginatedRequestParams};
 use rmcp::service::RunningService;
+use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use rmcp::{Peer, RoleClient, ServiceError, ServiceExt as _};
 use serde_json::{Map, Value};
-use tokio::io::AsyncReadExt as _;
-use tokio::process::{ChildStderr, Command};
 use tokio::time::timeout;
 
+use super::program::Program;
 use super::settings::McpConfig;
 use crate::environments::error::ServerError;
 use crate::http::{Proxies, build, client_builder, seconds};
-
-const USUAL: [&str; 11] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "TEMP"];
-
-const STDERR: usize = 2048;
 
 const PAGES: usize = 100;
 
@@ -43,6 +36,7 @@ pub(super) struct Called {
 #[derive(Debug)]
 pub(super) struct Session {
     client: RunningService<RoleClient, ()>,
+    program: Option<Program>,
     pub(super) caller: Caller,
 }
 
@@ -61,17 +55,15 @@ impl Session {
         config: Arc<McpConfig>,
     ) -> Result<Self, ServerError> {
         let stderr = Arc::new(Mutex::new(Vec::new()));
+        let mut program = None;
         let greeted = async {
             match &transport {
                 Transport::Stdio => {
-                    let (process, errors) =
-                        TokioChildProcess::builder(command(&config)).stderr(Stdio::piped()).spawn().map_err(
-                            |error| ServerError::setting("command", format!("cannot be started: {error}")),
-                        )?;
-                    if let Some(errors) = errors {
-                        tokio::spawn(keep(errors, Arc::clone(&stderr)));
-                    }
-                    ().serve(process).await.map_err(|_| "it does not speak MCP over its stdin and stdout")
+                    let (process, pipes) = Program::start(&config, &stderr).map_err(|error| {
+                        ServerError::setting("command", format!("cannot be started: {error}"))
+                    })?;
+                    program = Some(process);
+                    ().serve(pipes).await.map_err(|_| "it does not speak MCP over its stdin and stdout")
                 }
                 Transport::Http(url) => {
                     let mut settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
@@ -101,11 +93,14 @@ impl Session {
         });
         let client = client.map_err(|error| with_stderr(error, &stderr))?;
         let caller = Caller { peer: client.peer().clone(), limit: seconds(config.timeout_s), stderr };
-        Ok(Self { client, caller })
+        Ok(Self { client, program, caller })
     }
 
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
+        if let Some(program) = self.program {
+            program.end().await;
+        }
     }
 }
 
@@ -167,34 +162,6 @@ impl Caller {
             }
             _ => ServerError::Answer("its answer has not the form that MCP wants".into()),
         }
-    }
-}
-
-/// Returns the server's command with minimal environment variables.
-fn command(config: &McpConfig) -> Command {
-    let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
-    command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);
-    for name in USUAL.into_iter().chain(config.environment.iter().map(String::as_str)) {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    if let Some(directory) = &config.directory {
-        command.current_dir(directory);
-    }
-    // Ctrl-C must reach only this process, which ends its episodes.
-    #[cfg(unix)]
-    command.process_group(0);
-    command
-}
-
-async fn keep(mut errors: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
-    let mut buffer = [0; 1024];
-    while let Ok(count @ 1..) = errors.read(&mut buffer).await {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&buffer[..count]);
-        let over = kept.len().saturating_sub(STDERR);
-        kept.drain(..over);
     }
 }
 
