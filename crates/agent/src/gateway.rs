@@ -1,8 +1,9 @@
 //! HTTP endpoint for completions (`POST /v1/chat/completions`), the model list (`GET /v1/models`)
-//! and reports (`POST /v1/reward`, see [`crate::rewards`]).
+//! and reward reports (`POST /v1/reward`, see [`crate::rewards`]).
 //!
-//! Each API key identifies an episode. Keys of ended episodes get status 410, unknown keys 401;
-//! OpenAI's clients retry neither. A request's `temperature`, `top_p` and `seed` are ignored.
+//! Each API key identifies an episode. The key of an ended episode gets status 410, and an unknown
+//! key 401; OpenAI's clients retry neither. A request's `temperature`, `top_p` and `seed` are
+//! ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,9 +1,9 @@
 //! One episode's requests, replies, retries and reports.
 //!
-//! Concurrent requests are answered one at a time, in order of arrival. A retry gets the original's
-//! reply and is not another turn: it has the same `Idempotency-Key`, or the same body and a retry
-//! count above 0 (`x-stainless-retry-count`, sent by OpenAI's clients). Without either header, an
-//! identical body is a retry.
+//! Concurrent requests are answered one at a time, in order of arrival. A retry gets the reply to
+//! the original request and is not another turn. A request is a retry if it has the same
+//! `Idempotency-Key`, or the same body and a retry count above 0 (`x-stainless-retry-count`, sent
+//! by OpenAI's clients). If it has neither header, the same body suffices.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -49,12 +49,12 @@ pub trait Client: Send {
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
-/// Recognises retries.
+/// Data by which retries are recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryMark {
     /// Idempotency key, or digest of the body.
     pub digest: String,
-    /// True if an equal digest means a retry.
+    /// True if a request with an equal digest is a retry.
     pub may_repeat: bool,
 }
 
@@ -104,7 +104,7 @@ impl State {
     }
 }
 
-/// Requests and reports of a program, which plays one episode at a time.
+/// Requests and reports of a program that plays one episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
@@ -114,8 +114,8 @@ pub struct Inbox {
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox without an episode. With `reused`, a report line ends an episode; otherwise
-    /// the program's exit does.
+    /// Creates an inbox without an episode. If `reused` is set, a report line ends an episode;
+    /// otherwise, the program's exit does.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -210,7 +210,7 @@ impl Inbox {
     }
 
     /// Waits for the next event until `deadline`. Polls `has_ended`, because a child process may
-    /// keep the pipe open.
+    /// keep the pipe open after the program has exited.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
         // Time to read a program's last output.

@@ -1,8 +1,9 @@
 //! Finds the turn that a request continues.
 //!
-//! The request's messages must start with that turn's messages and reply, followed by at least one
-//! more, and the tools must be equal; the longest match wins. Other requests (sub-agents,
-//! summarized or edited histories) start a new sequence.
+//! A request continues a turn if its messages start with the turn's messages and reply, followed by
+//! at least one more, and if the tools are equal. If several turns qualify, the one with the
+//! longest match is chosen. Other requests (sub-agents, summarized or edited histories) start a new
+//! sequence.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
@@ -34,8 +35,8 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Compares messages, ignoring trimmed text and reformatted JSON arguments, which frameworks
-/// change.
+/// Compares messages. Ignores white space around an assistant's text and the format of JSON
+/// arguments, because frameworks change both.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),

@@ -111,7 +111,8 @@ impl Program {
         self.group.has_ended()
     }
 
-    /// Waits up to 2 s for the exit, then kills the program; `None` if its status is unknown.
+    /// Waits up to 2 s for the program to exit, then kills it. Returns `None` if its status is
+    /// unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
         let until = Instant::now() + GRACE;

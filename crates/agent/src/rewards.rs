@@ -36,7 +36,7 @@ impl Report {
     /// Parses a report.
     ///
     /// # Errors
-    /// Fails if the text is not such a JSON object.
+    /// Fails if the text is not a JSON object, or if it has unknown keys or values of wrong types.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let object: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
@@ -63,12 +63,12 @@ pub struct Rewards {
 }
 
 impl Rewards {
-    /// Adds a report. `source` becomes part of the reward's rule; `turn_of` maps completion ids to
-    /// turns.
+    /// Adds a report. `source` becomes part of the rule under which the reward is recorded;
+    /// `turn_of` maps completion ids to turns.
     ///
     /// # Errors
-    /// Fails if the completion is unknown, the report also names an agent, or the reward is not
-    /// finite.
+    /// Fails if the completion is unknown, if the report names both a completion and an agent, or
+    /// if the reward is not finite.
     pub fn add(
         &mut self,
         report: Report,
@@ -105,8 +105,8 @@ impl Rewards {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns rewards with turn and rule. `agents` names each turn's agent; without a turn, an
-    /// agent's reward goes to the last one.
+    /// Returns the rewards, each with its turn and rule. `agents` names each turn's agent. The
+    /// reward of an agent that has no turn goes to the last turn.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Connection timeout. TCP resends after 1, 3 and 7 s; longer would only delay the next server.
+/// Connection timeout. TCP resends after 1, 3 and 7 s, and waiting longer would only delay the
+/// attempt on the next server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) enum NoClient {
     Build(String),
 }
 
-/// Why a request has no reply, without addresses.
+/// Why a request got no reply. Messages contain no addresses.
 #[derive(Debug)]
 pub(crate) enum HttpError {
     /// Nothing was sent.
@@ -92,7 +93,7 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
 
-/// Use of `HTTPS_PROXY` and `NO_PROXY`.
+/// Whether to use `HTTPS_PROXY` and `NO_PROXY`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
     /// Servers on the local network are often out of a proxy's reach.
@@ -101,7 +102,8 @@ pub(crate) enum Proxies {
     OfEnvironment,
 }
 
-/// Shared settings. Redirects are not followed, so only the configured address gets the API key.
+/// Returns the settings shared by all clients. Redirects are not followed, so only the configured
+/// address gets the API key.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // Required before the first client.
     #[cfg(feature = "tls")]

@@ -47,7 +47,8 @@ impl Default for HttpOptions {
     }
 }
 
-/// Rotates queries over servers with the same collection and retries failures on the next.
+/// Sends requests in turn to several servers that have the same collection. A failed request is
+/// retried on the next server.
 #[derive(Debug)]
 pub struct HttpRetriever {
     agent: ureq::Agent,
@@ -135,7 +136,9 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Returns the delay before a round (from 1), shortened by up to half depending on the request.
+    /// Returns the delay before a round (from 1). It is shortened by up to half, by an amount that
+    /// depends on the request, but is at least the delay that a server `asked` for, up to the
+    /// maximum.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();

@@ -32,7 +32,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings to store with vectors: those that change them by more than rounding.
+    /// Returns the settings to store with vectors, which are those that change vectors by more than
+    /// rounding.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -48,8 +49,8 @@ pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint of earlier versions, over the weights only; accepted because indexes are
-    /// expensive to recompute.
+    /// Fingerprint as computed by earlier versions, over the weights only. It is still accepted,
+    /// because indexes are expensive to recompute.
     earlier: String,
 }
 

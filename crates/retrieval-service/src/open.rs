@@ -28,8 +28,8 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache and, for servers and vectors, batching. Servers are not contacted
-/// yet.
+/// Opens a retriever with a cache. Searches on servers and of vectors are also batched. Does not
+/// contact servers yet.
 ///
 /// # Errors
 ///

@@ -6,9 +6,9 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The server also accepts `query` (sent by verl-agent and SkyRL) and a text instead of a list.
-//! Without `topk`, its default applies; `return_scores` defaults to false. Servers may return a
-//! numeric `id` or none.
+//! The server also accepts the key `query` (sent by verl-agent and SkyRL), and a single text
+//! instead of a list. If `topk` is missing, the server's default applies; `return_scores` defaults
+//! to false. In responses, `id` may be a number or missing.
 
 use std::sync::Arc;
 
@@ -142,12 +142,12 @@ fn write_answer(
     serde_json::to_writer(body, &Answer { result })
 }
 
-/// Parses a response to `queries` queries, with up to `top_k` passages each. A missing id becomes
-/// 16 hexadecimal digits of the contents' SHA-256, a missing score 0.
+/// Parses a response to `queries` queries, with up to `top_k` passages each. A missing id is
+/// replaced by 16 hexadecimal digits of the contents' SHA-256, and a missing score by 0.
 ///
 /// # Errors
 ///
-/// Returns the error as a sentence.
+/// Returns the problem as a sentence.
 pub fn read_answer(body: &[u8], queries: usize, top_k: usize) -> Result<Vec<Vec<Hit>>, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]

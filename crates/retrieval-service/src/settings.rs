@@ -44,9 +44,9 @@ pub struct RetrievalConfig {
     /// Whether `dense` and `hybrid` use the HNSW graph of `turnwise index build --approximate`
     /// (feature `hnsw`), which is faster and may miss hits.
     pub approximate: bool,
-    /// Text before each encoded query. This and the next two settings default to the index's, or
-    /// else to E5's (`query: `, `passage: `, 256 tokens); values that differ from the index's are
-    /// rejected.
+    /// Text before each encoded query. For this and the next two settings, the default is the
+    /// index's value, or else E5's (`query: `, `passage: `, 256 tokens). Values that differ from
+    /// the index's are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Text before each encoded passage.
@@ -174,7 +174,7 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the encoder's settings, with those stored in the index (`made`) as defaults.
+    /// Returns the encoder's settings. `made`, the settings stored in the index, are the defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

@@ -10,11 +10,11 @@ use crate::{Hit, RetrievalError, Retriever};
 /// Limits of [`Batching`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Maximum queries of a joint search; larger calls pass unchanged.
+    /// Maximum queries in a joint search. A call with more is searched alone.
     pub max_queries: usize,
     /// How long a search waits for more queries.
     pub wait: Duration,
-    /// Maximum concurrent searches; further queries join the next.
+    /// Maximum concurrent searches. Further queries wait and join the next search.
     pub in_flight: usize,
 }
 
@@ -39,8 +39,8 @@ struct State {
     running: usize,
 }
 
-/// Merges queries of concurrent callers into one search, which one of them runs, because servers
-/// and encoders are faster in batches.
+/// Merges the queries of concurrent callers into one search, because servers and encoders are
+/// faster in batches. One of the callers runs the search.
 pub struct Batching {
     inner: Arc<dyn Retriever>,
     options: BatchingOptions,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error from a retriever, cheap to clone for many callers.
+/// Error from a retriever. It is cheap to clone, because many callers may get the same one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {
@@ -109,7 +109,8 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if the query itself may be the cause. Servers return 500 if their search fails.
+    /// Returns true if the query itself may be the cause. A status of 500 counts, because servers
+    /// return it if their search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
 /// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` (ranks from 1) over the
-/// retrievers that found it. Passages are identified, and ties ordered, by id.
+/// retrievers that found it. The passage's id identifies it across retrievers; ties are ordered by
+/// id.
 ///
 /// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
 /// individual Rank Learning Methods" (SIGIR 2009), with k = 60.
@@ -32,11 +33,12 @@ impl Hybrid {
     /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Combines retrievers, asking each for `depth` passages, or `top_k` if more.
+    /// Combines retrievers. Each is asked for `depth` passages, or for `top_k` if that is more.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] without retrievers, or if `k` is negative or NaN.
+    /// Returns [`RetrievalError::Setting`] if there are no retrievers, or if `k` is negative or
+    /// NaN.
     pub fn new(sources: Vec<Arc<dyn Retriever>>, k: f64, depth: usize) -> Result<Self, RetrievalError> {
         let refuse = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

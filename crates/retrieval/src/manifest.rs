@@ -27,8 +27,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Omits files that are deleted after the rename, so the folder is complete with or without
-    /// them.
+    /// Writes a manifest that omits the files named in `passing`. They are deleted after the
+    /// rename, so the folder is complete with or without them.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,
@@ -43,7 +43,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and compares the files with it; errors call the content `subject`.
+    /// Reads the manifest and compares it with the files. Errors call the folder's content
+    /// `subject`.
     pub(crate) fn read(
         folder: &Path,
         name: &str,

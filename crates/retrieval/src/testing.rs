@@ -23,7 +23,7 @@ impl Echo {
         *self.refused.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Makes calls with this query fail like a server's search.
+    /// Makes calls that contain this query fail in the same way as a server whose search fails.
     pub(crate) fn break_down_at(&self, query: &str) {
         *self.broken.lock().unwrap() = Some(query.to_owned());
     }

@@ -79,8 +79,8 @@ fn check(key: &str, part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the fewest bytes a pattern matches. Rejects patterns that match the empty string, on
-/// which `Replace` panics.
+/// Returns the fewest bytes that a pattern can match. Rejects patterns that match the empty string,
+/// because `Replace` panics on them.
 fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
     let empty = |pattern: &str| {
         Err(format!(

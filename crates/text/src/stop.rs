@@ -11,8 +11,8 @@ pub struct ReasoningTags {
     pub open: String,
     /// Closing tag.
     pub close: String,
-    /// Text at the end of prompts that opens the reasoning (for example `<think>` and a line
-    /// break), or empty.
+    /// Text with which prompts open the reasoning (for example `<think>` and a line break). Empty
+    /// if they do not open it.
     pub opening: String,
 }
 
@@ -49,16 +49,16 @@ enum Part {
 /// Finds stop strings in a growing response.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// Last bytes, as many as a stop string or tag needs.
+    /// The last bytes of the response, as many as are needed to find a stop string or tag.
     tail: Vec<u8>,
     tags: Option<Arc<ReasoningTags>>,
     part: Part,
 }
 
 impl StopStringMatcher {
-    /// Creates a matcher that ignores stop strings inside reasoning, and white space stop strings
-    /// directly after it. Reasoning starts with the prompt's opening tag or the response's first,
-    /// and ends at the first closing tag.
+    /// Creates a matcher that ignores stop strings inside reasoning, and stop strings of white
+    /// space directly after it. Reasoning starts at the opening tag that ends the prompt, or else
+    /// at the first one in the response, and ends at the first closing tag.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
@@ -107,7 +107,7 @@ impl StopStringMatcher {
     }
 }
 
-/// Returns the number of tokens through the one that completes a stop string, if any.
+/// Returns the number of tokens up to and including the one that completes a stop string, if any.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;

@@ -46,9 +46,9 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` or, without it, `vocab.txt` with `tokenizer_config.json`. As in
-    /// `transformers`, a special token's string in a text (`[SEP]`) becomes that token. Other
-    /// tokenizers than WordPiece work too: E5's small multilingual model uses XLM-R's.
+    /// Reads `tokenizer.json` or, if it is missing, `vocab.txt` with `tokenizer_config.json`. As in
+    /// `transformers`, a special token's string in a text (`[SEP]`) becomes that token. Tokenizers
+    /// other than WordPiece work too: E5's small multilingual model uses XLM-R's.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Splits conversations into turns: each is a policy message and observes the messages since the
-//! previous one.
+//! Splits conversations into turns. Each message of the policy is a turn, which observes the
+//! messages since the policy's previous one.
 
 use serde_json::Value;
 use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
@@ -9,10 +9,11 @@ use crate::dump::{Record, TurnExtras};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
     pub(crate) sampled: bool,
-    /// Empty if the file contains only text.
+    /// Role of the speaker. Empty if the file contains only text.
     pub(crate) role: String,
     pub(crate) text: String,
-    /// The tool calls, or else the text after the reasoning; empty if cut off during reasoning.
+    /// The message's tool calls, or, if it has none, the text after the reasoning. Empty if the
+    /// message was cut off during reasoning.
     pub(crate) action: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) call_id: Option<String>,
@@ -83,7 +84,7 @@ pub(crate) fn message(value: &Value) -> Option<Message> {
     Some(Message { sampled: role == "assistant", role: role.to_owned(), call_id, ..message })
 }
 
-/// Returns content as text, which may be a list of parts.
+/// Returns a message's content, which may be a list of parts, as one text.
 pub(crate) fn content(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
@@ -99,7 +100,7 @@ pub(crate) fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a call from an object, its `function`, or their JSON text.
+/// Parses a call from an object, from its `function`, or from the JSON text of either.
 fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -170,7 +171,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns an observation's parts; a single user message has none.
+/// Returns an observation's parts. An observation that is a single user message has none.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();
     match messages {
@@ -180,7 +181,8 @@ fn parts_of(messages: &[Message]) -> Vec<Part> {
     }
 }
 
-/// Numbers unnamed groups by first appearance in their step.
+/// Numbers the groups that have no name. Within a step, numbers follow the order of first
+/// appearance.
 pub(crate) fn name_groups(records: &mut [Record]) {
     let mut numbers: std::collections::BTreeMap<(u64, String), usize> = std::collections::BTreeMap::new();
     let mut counts: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();

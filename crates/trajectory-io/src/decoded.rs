@@ -2,23 +2,23 @@
 
 use crate::chat::Message;
 
-/// Headings of other speakers; `ipython` marks tools in Llama's template.
+/// Headings of speakers other than the policy. In Llama's template, `ipython` marks tools.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
 const POLICY: [&str; 1] = ["assistant"];
 
-/// Form of headings without special tokens.
+/// How headings look once special tokens are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
-    /// On separate lines, as in ChatML: `go north`, `user`, `A wall.`
+    /// Each heading is a separate line, as in ChatML: `go north`, `user`, `A wall.`
     Lines,
-    /// After the previous message and before a blank line, as in Llama 3: `go northuser`, blank,
-    /// `A wall.`
+    /// Each heading directly follows the previous message and precedes a blank line, as in Llama 3:
+    /// `go northuser`, blank line, `A wall.`
     Glued,
 }
 
 impl Headings {
-    /// Detects the form from the end of a prompt; defaults to lines.
+    /// Detects how headings look from the end of a prompt. The default is separate lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -40,12 +40,14 @@ fn without_thought(prompt: &str) -> &str {
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// Returns true if a glued heading may follow; after a space or hyphen, `user` is an ordinary word.
+/// Returns true if a glued heading may follow this character. After a space or hyphen, `user` is an
+/// ordinary word.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
 
-/// Returns whether a heading is the policy's; `None` for other lines.
+/// Returns whether a line is the policy's heading or another speaker's; `None` if it is not a
+/// heading.
 fn heading(line: &str) -> Option<bool> {
     match line.trim_end().trim_start_matches("<|im_start|>") {
         "assistant" => Some(true),

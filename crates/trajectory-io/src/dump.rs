@@ -82,8 +82,8 @@ impl Dump {
     /// Checks that every turn has a field.
     ///
     /// # Errors
-    /// Names the method, the first line and turn without the field, and whether the format can
-    /// contain it.
+    /// The error names the method, the first line and turn without the field, and whether the
+    /// format can contain the field.
     pub fn require(&self, method: &str, field: TurnField) -> Result<(), DumpError> {
         for step in &self.batches {
             for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
@@ -133,14 +133,15 @@ pub(crate) struct Record {
     pub(crate) step: u64,
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// [`assemble`] sets the group, and a missing sample index.
+    /// The trajectory. [`assemble`] sets its group and, if it is missing, its sample index.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,
     pub(crate) turns: Vec<TurnExtras>,
 }
 
-/// Groups records by step and group, in order of first appearance.
+/// Sorts records by step and, within a step, collects them into groups in order of first
+/// appearance.
 pub(crate) fn assemble(records: Vec<Record>) -> Vec<DumpBatch> {
     let mut batches: BTreeMap<u64, (BTreeMap<String, usize>, DumpBatch)> = BTreeMap::new();
     for record in records {

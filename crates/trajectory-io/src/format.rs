@@ -75,7 +75,7 @@ impl FromStr for Format {
     }
 }
 
-/// Read options.
+/// How to read a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
     /// File format; `None` detects it.

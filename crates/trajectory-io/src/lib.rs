@@ -1,9 +1,9 @@
-//! Reads trajectories, hand-written or from other frameworks, and writes advantages.
+//! Reads trajectories, whether hand-written or from other frameworks, and writes advantages.
 //!
 //! [`read`] parses JSON lines or Parquet into batches for credit assignment; [`write_rows`] writes
-//! advantages in both formats. [`read_conversations`] keeps the messages, for SFT. Input formats:
-//! [`turnwise`], [`verl`], [`trl`], [`verifiers`], and in [`conversation`] OpenAI messages,
-//! ShareGPT and ATIF.
+//! advantages in either format. [`read_conversations`] keeps the messages, for SFT. The input
+//! formats are [`turnwise`], [`verl`], [`trl`], [`verifiers`], and, in [`conversation`], OpenAI
+//! messages, ShareGPT and ATIF.
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};

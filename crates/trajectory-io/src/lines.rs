@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{DumpError, not_finite};
 
-/// Calls `take` with each non-blank line and its number until it returns `false`. Detects zstd from
-/// the content.
+/// Calls `take` with each non-blank line and its number until it returns `false`. Recognizes
+/// zstd-compressed files by their content.
 pub(crate) fn each(
     path: &Path,
     mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
@@ -30,7 +30,7 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Parses a line. NaN and infinities become null, unless `used` returns true for their path.
+/// Parses a line. NaN and infinities become null, but fail if `used` returns true for their path.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     line: usize,

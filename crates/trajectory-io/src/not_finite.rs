@@ -1,13 +1,13 @@
 //! Numbers that `json.dumps` writes but JSON forbids.
 
-/// The first match is used.
+/// Words for non-finite numbers. The first one that matches is used.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 /// Replaces non-finite numbers by null; returns `None` if there are none. Strings are unchanged.
 ///
 /// # Errors
-/// Fails if `used` returns true for a number's path: its keys from the outermost one, without
-/// indices.
+/// Fails if `used` returns true for the path of such a number. A path consists of the keys that
+/// lead to the number, from the outermost one, without indices of lists.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();

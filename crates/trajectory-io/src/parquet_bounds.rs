@@ -1,5 +1,5 @@
-//! Limits the memory of a Parquet file, whose encodings can repeat a value millions of times in a
-//! few bytes.
+//! Limits the memory used to read a Parquet file, whose encodings can repeat a value millions of
+//! times in a few bytes.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::get_typed_column_reader;
@@ -94,7 +94,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks columns with several values per row, in which a dictionary can repeat a long text.
+    /// Checks columns with several values per row, because a dictionary can repeat a long text in
+    /// them.
     fn check_texts(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().schema_descr().column(index);
         if column.max_rep_level() == 0 || column.physical_type() != Physical::BYTE_ARRAY {

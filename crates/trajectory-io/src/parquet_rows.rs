@@ -50,8 +50,9 @@ fn reason(error: &ParquetError) -> String {
 /// and non-UTF-8 bytes become null.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is not Parquet, has a text that is not UTF-8 or a column
-/// without JSON equivalent (INTERVAL), or needs far more memory than its size suggests.
+/// Fails if the file cannot be read, is not Parquet, or needs far more memory than its size
+/// suggests. Also fails if a text is not UTF-8, or if a column's type has no JSON equivalent
+/// (INTERVAL).
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
@@ -84,7 +85,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// The library panics on other columns.
+/// Returns true if the library can read the column. It panics on others.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();

@@ -1,10 +1,10 @@
 //! TRL's completion logs, `<output_dir>/completions/completions_<step>.parquet`, with `step`,
 //! `prompt`, `completion`, reward columns and `advantage`.
 //!
-//! Samples with the same step and prompt form a group. The last turn gets the sum of the rewards:
-//! every floating-point column except `advantage`, with weight 1, unless
-//! [`crate::ReadOptions::rewards`] lists them. Missing rewards count as 0. The files lack
-//! entropies, turn rewards, progress and values.
+//! Samples with the same step and prompt form a group. The last turn gets the weighted sum of the
+//! rewards. By default, every floating-point column except `advantage` is a reward with weight 1;
+//! [`crate::ReadOptions::rewards`] selects other columns and weights. Missing rewards count as 0.
+//! The files lack entropies, turn rewards, progress and values.
 
 use std::path::Path;
 

@@ -127,7 +127,7 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
-/// Reads trajectories, or conversations with `messages`, from memory, keeping all. Errors show
+/// Reads trajectories, or conversations with `messages`, from memory. None are skipped. Errors show
 /// `name` as the path and count lines from 1.
 ///
 /// ```
@@ -204,7 +204,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops failed trajectories and, in steps with trained ones, those that were not trained on.
+/// Drops failed trajectories. If a step has trajectories that were trained on, also drops the
+/// others of that step.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();

@@ -1,14 +1,15 @@
 //! Dumps of the `verifiers` library, versions 0 and 1.
 //!
-//! `traces.jsonl` (v1) has one episode per line. A trace of a trainable agent is a trajectory, a
-//! `sampled` node a turn that observes the messages since the previous one on its path. The last
-//! turn gets the sum of `score * weight`; traces without scores are dropped. Traces with equal
-//! `group.id` (or task) and agent form a group, named `ID AGENT` if there are several agents.
+//! `traces.jsonl` (v1) has one episode per line. Each trace of a trainable agent is a trajectory.
+//! Each `sampled` node is a turn, which observes the messages on its path since the previous
+//! `sampled` node. The last turn gets the sum of `score * weight`; traces without scores are
+//! dropped. Traces with equal `group.id` (or task) and agent form a group, named `ID AGENT` if
+//! there are several agents.
 //!
 //! `results.jsonl` (v0) has one rollout per line: `prompt`, `completion`, `reward`, and
 //! `example_id` for the group.
 //!
-//! Both lack turn rewards, progress and values.
+//! Both formats lack turn rewards, progress and values.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -125,7 +126,8 @@ fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     }
 }
 
-/// Returns an episode's trajectories and agents; counts traces without reward in `unscored`.
+/// Returns an episode's trajectories, each with its agent. Traces without reward are counted in
+/// `unscored`.
 fn traces(
     path: &Path,
     line: usize,

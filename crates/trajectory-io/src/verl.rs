@@ -1,15 +1,16 @@
 //! verl's rollout dumps, `trainer.rollout_data_dir/<step>.jsonl`. Each line is a sample with
 //! `input`, `output`, `score`, `step`, and keys of the reward function (`uid`, `acc` ..).
 //!
-//! `output` is decoded text of all turns and the environment's messages, split at the template's
-//! headings: lines `user`, `tool` or `assistant`, or, if `input` ends like a Llama 3 prompt
-//! (`Find it.assistant` and a blank line), these words at the end of a message. The last turn gets
-//! the score; `acc` is success. Samples with the same `uid`, or else the same step and `input`,
-//! form a group.
+//! `output` is the decoded text of all turns and of the environment's messages. It is split at the
+//! template's headings, which are lines with only `user`, `tool` or `assistant`. If `input` ends
+//! like a Llama 3 prompt (`Find it.assistant` and a blank line), the headings are these words at
+//! the end of a message. The last turn gets the score; `acc` is success. Samples with the same
+//! `uid`, or, if they have none, the same step and `input`, form a group.
 //!
 //! verl 0.9's trainer (`trainer.v1`) writes the `uid` `{prompt}_{session}_{output}`: each prompt is
-//! a group, each session a trajectory of numbered outputs. A later output observes the end of its
-//! `input` after the policy's last message. Padding lines (`pad...`) are dropped.
+//! a group, each session a trajectory of numbered outputs. The first turn of a later output
+//! observes the part of its `input` that follows the policy's last message. Padding lines
+//! (`pad...`) are dropped.
 //!
 //! The dumps lack entropies, turn rewards, progress and values.
 
@@ -50,7 +51,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Parses a `uid`; other texts (`None`) name a group.
+    /// Parses a `uid`. Returns `None` for a text of another form, which names a group.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -105,7 +106,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Joins consecutive samples. verl copies the last one's outcome to the others.
+/// Joins consecutive samples into one trajectory, with the outcome of the last one. verl copies it
+/// to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {

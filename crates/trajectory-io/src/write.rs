@@ -188,8 +188,8 @@ pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, V
     (present, defined)
 }
 
-/// Returns a list column's values, definition levels and repetition levels. `empty` is an empty
-/// list's definition level: 1 if the list may be missing, otherwise 0.
+/// Returns the values, definition levels and repetition levels of a list column. `empty` is the
+/// definition level of an empty list: 1 if the list may be missing, otherwise 0.
 pub(crate) fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,

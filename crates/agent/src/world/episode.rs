@@ -20,7 +20,7 @@ const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
     shared: Arc<Shared>,
-    /// `None` once returned for reuse.
+    /// The running program; `None` once it was returned for reuse.
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,
@@ -161,7 +161,7 @@ impl Episode {
         }
     }
 
-    /// Ends an episode with its rewards; `exit` is `None` while the program runs.
+    /// Ends an episode with its rewards. `exit` is `None` if the program is still running.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
@@ -257,7 +257,7 @@ impl Episode {
 }
 
 struct Exit {
-    /// `None` after a signal.
+    /// Exit code; `None` if a signal ended the program.
     code: Option<i32>,
     text: String,
 }

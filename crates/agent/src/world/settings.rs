@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The last line of output, or `/v1/reward`; an episode without a report fails.
+    /// The last line of output, or a post to `/v1/reward`. An episode without a report fails.
     #[default]
     Reported,
-    /// 1 for exit code 0, otherwise 0, plus reported rewards.
+    /// 1 if the exit code is 0 and 0 otherwise, plus any reported rewards.
     ExitCode,
 }
 
@@ -28,8 +28,8 @@ pub struct AgentConfig {
     pub directory: Option<PathBuf>,
     /// Task file per split: JSON lines with an `id` and any keys for the agent.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Whether a program plays several episodes, one per line of stdin, and prints a reward line
-    /// after each. Otherwise each episode starts a new program.
+    /// Whether a program plays several episodes. It then reads one per line of stdin, and prints a
+    /// reward line after each. Otherwise, each episode starts a new program.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
@@ -42,7 +42,8 @@ pub struct AgentConfig {
     pub failure_reward: Option<f64>,
     /// Minimum total reward that counts as success, unless the agent reports `success`.
     pub success_return: f64,
-    /// Maximum seconds from a reply to the next request or the end; then the agent is killed.
+    /// Maximum seconds from a reply to the next request or the end of the episode. The agent is
+    /// then killed.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Maximum seconds until the first request.

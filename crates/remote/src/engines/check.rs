@@ -19,13 +19,14 @@ const TEMPERATURE: f32 = 0.7;
 
 const TOKENS: usize = 32;
 
-/// Maximum mean log-prob difference in nats between two implementations; 16-bit servers differ by a
-/// few hundredths.
+/// Maximum mean difference in nats between two implementations' log-probs. Servers that compute in
+/// 16 bits differ by a few hundredths.
 const SAME: f64 = 0.1;
 
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request for all checks: the text, cut to half of the context, and an image, if any.
+/// Returns the request that all checks send. Its text is cut so that text and image together fill
+/// at most half of the context.
 pub(crate) fn probe(
     text: Vec<u32>,
     picture: Vec<u32>,
@@ -87,7 +88,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers of another model or with log-probs of another distribution; returns notes.
+    /// Rejects servers that have another model or whose log-probs are of another distribution.
+    /// Returns notes for the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -134,8 +136,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that still use old weights, whatever version they report. A server without
-    /// reply is skipped.
+    /// Rejects servers that still use old weights, whatever version they report. Skips servers that
+    /// do not reply.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -186,7 +188,8 @@ fn own(
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 
-/// Rejects log-probs closer to temperature 1 than to the sampling distribution.
+/// Rejects log-probs that are closer to the distribution at temperature 1 than to the one that was
+/// sampled from.
 fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
         let fix = match kind {
@@ -214,7 +217,8 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Detects old or partly replaced weights from the previous response and the initial difference.
+/// Detects old or partly replaced weights by comparing the response with the previous one, and its
+/// difference from the learner's log-probs with the initial difference.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

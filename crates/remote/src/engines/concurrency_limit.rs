@@ -12,8 +12,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A limit on concurrent requests, raised by each success and halved when the server is busy
-/// (additive increase, multiplicative decrease). Failures pause all requests. A second limit
-/// follows the reported queue.
+/// (additive increase, multiplicative decrease). A failure pauses all requests. A second limit
+/// follows the length of the queue that the server reports.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -87,8 +87,9 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the second limit: less by the waiting requests, at most half of those in flight; a
-    /// quarter more if none wait and the cache has room.
+    /// Updates the second limit. If requests are waiting, it becomes the requests in flight minus
+    /// the waiting ones, but at least half of those in flight. If none wait and the cache has room,
+    /// it grows by a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;

@@ -36,10 +36,10 @@ pub(crate) struct GenerateRequest<'a> {
     pub(crate) version: &'a str,
     /// The version is loaded as an adapter, not as full weights.
     pub(crate) adapter: bool,
-    /// Includes the learner's image tokens.
+    /// Prompt with the learner's own image tokens.
     pub(crate) prompt: &'a [u32],
     pub(crate) pictures: &'a PromptPictures,
-    /// All but `max_tokens`.
+    /// All sampling parameters except `max_tokens`, which has its own field.
     pub(crate) params: &'a SamplingParams,
     pub(crate) max_tokens: usize,
     pub(crate) seed: u64,
@@ -142,7 +142,7 @@ pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     }
 }
 
-/// Header by which routers keep a session on a server.
+/// Returns the header by which routers send a session's requests to the same server.
 pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate | Dialect::Completions => "x-session-id",
@@ -158,7 +158,8 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Returns the maximum response bytes; `/v1/completions` repeats the prompt.
+/// Returns the maximum size of a response in bytes. It depends on the prompt, which
+/// `/v1/completions` repeats.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }

@@ -6,8 +6,8 @@ use turnwise_train::TrainError;
 use crate::http::NoClient;
 use crate::thread::ThreadEnded;
 
-/// Error from setting up or updating servers, which are named by their index in
-/// `rollout.engine.urls` instead of addresses or keys.
+/// Error from setting up or updating servers. Messages name a server by its index in
+/// `rollout.engine.urls` and contain neither addresses nor keys.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// Invalid setting.

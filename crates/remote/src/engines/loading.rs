@@ -50,8 +50,9 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Installs a version on a server, if necessary. `seen` is the replacement count when the
-    /// version was missing; if it changed, another request replaced the weights.
+    /// Installs a version on a server, if necessary. `seen` is the server's replacement count at
+    /// the time when it lacked the version; if the count has changed since, another request
+    /// replaced the weights.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -96,7 +97,8 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, clears the cache, then sets the version's name. The
-    /// pause aborts only requests for other weights or without a receiver.
+    /// only requests that the pause aborts are those for other weights and those without a
+    /// receiver.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -174,8 +176,8 @@ impl ServerPool {
         }
     }
 
-    /// Loads weights and the version's name, aborting requests, and flushes the cache, which older
-    /// SGLang versions keep. On an idle server the flush must succeed.
+    /// Loads the weights and sets the version's name, which aborts running requests. Then flushes
+    /// the cache, because older SGLang versions keep it. On an idle server the flush must succeed.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -203,8 +205,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that a response used the requested full weights; `before` is the replacement count
-    /// before the request.
+    /// Checks that the requested full weights sampled a response. `before` is the replacement count
+    /// from before the request.
     pub(crate) async fn hold_to_version(
         &self,
         server: &Server,

@@ -1,9 +1,9 @@
 //! Images in prompts for inference servers.
 //!
 //! The learner's image tokens are valid only in this process. A server gets one image token and a
-//! PNG, expands the token to one per merged patch, and returns the prompt for
-//! [`PromptPictures::check`]. The PNG has the vision tower's size, because resizing by Pillow and
-//! torchvision differs by up to two levels per channel.
+//! PNG, and expands the token to one per merged patch. It returns the prompt that it read, which
+//! [`PromptPictures::check`] compares. The PNG already has the size that the vision tower needs,
+//! because resizing by Pillow and torchvision differs by up to two levels per channel.
 
 use std::ops::Range;
 
@@ -30,8 +30,8 @@ impl PromptPictures {
     /// Finds a prompt's images.
     ///
     /// # Errors
-    /// Fails without a vision tower, for truncated or freed images, or if the text contains the
-    /// image token.
+    /// Fails if the model has no vision tower, if an image is truncated or freed, or if the text
+    /// contains the image token.
     pub(crate) fn of(prompt: &[u32], vision: Option<&VisionConfig>) -> Result<Self, String> {
         if prompt.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Ok(Self::default());
@@ -75,8 +75,8 @@ impl PromptPictures {
         tokens
     }
 
-    /// Returns vLLM's format. vLLM caches features by `uuid`, which depends on the `version` of the
-    /// weights.
+    /// Returns the images in vLLM's format. vLLM caches an image's features by `uuid`, which
+    /// therefore depends on the `version` of the weights.
     pub(crate) fn parts(&self, version: Option<&str>) -> Value {
         let part = |Shown { sha256, url, .. }: &Shown| {
             let uuid = version.map_or_else(|| sha256.clone(), |version| format!("{version}-{sha256}"));
@@ -88,7 +88,7 @@ impl PromptPictures {
     /// Checks the prompt that a server parsed.
     ///
     /// # Errors
-    /// Fails, naming the fix, if the server read no or other images.
+    /// Fails if the server's prompt is missing or differs from what it was sent.
     pub(crate) fn check(&self, prompt: &[u32], read: Option<&[u32]>) -> Result<(), String> {
         if self.is_empty() {
             return Ok(());

@@ -96,8 +96,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Returns the current weights' version, written and loaded if they changed. Unloads unused
-    /// versions.
+    /// Returns the version of the current weights. If they changed, writes and loads them first.
+    /// Also unloads versions that are no longer used.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));

@@ -1,5 +1,5 @@
-//! Server load (`/metrics`), which decides when and where requests run. It never changes sampled
-//! tokens, because each request has its own seed.
+//! Server load (`/metrics`), which decides when and where requests run. It never affects which
+//! tokens are sampled, because each request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ const PAGE: usize = 4 << 20;
 
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A fuller cache counts as full: vLLM then recomputes requests.
+/// Fraction of the cache at which it counts as full, because vLLM then recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Polling intervals between attempts to read a server without metrics.
+/// Number of polling intervals between attempts to read the metrics of a server that has none.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,8 +52,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses the Prometheus text format, if it has queue metrics. Requests of data-parallel
-    /// engines are summed; the fullest cache counts.
+    /// Parses the Prometheus text format; `None` if it has no queue metrics. The requests of a
+    /// server's data-parallel engines are added up, and its fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -111,7 +111,8 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the requests ahead of a new session: other clients' and all waiting ones.
+    /// Returns the number of requests ahead of a new session: those of other clients, and all that
+    /// are waiting.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));

@@ -42,8 +42,8 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Returns the length up to the first stop token or the end of the first stop string. Servers stop
-/// on decoded text, and may sample beyond stop tokens.
+/// Returns the number of tokens up to and including the first stop token or the end of the first
+/// stop string. Servers look for stop strings in decoded text, and may sample beyond stop tokens.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -216,7 +216,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Aborts requests whose receiver is gone, by disconnecting.
+    /// Disconnects, so that servers abort the requests whose results nobody will receive.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

@@ -19,14 +19,14 @@ use crate::http::{Http, HttpError, api_key, seconds};
 
 pub(crate) const SMALL: usize = 1 << 20;
 
-/// Transient failures; not logged if a retry succeeds.
+/// Reasons of transient failures, which are not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
 /// Timeout, except for sampling.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
-/// Consecutive rejections that move a session to another server.
+/// Number of consecutive rejections after which a session moves to another server.
 const REFUSALS: u32 = 3;
 
 /// Interval at which a waiting request checks whether to move.
@@ -57,7 +57,7 @@ pub(crate) struct Server {
     sessions: AtomicUsize,
     /// Held during loading, so that concurrent requests load a version once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Starts and ends of weight replacements; odd during one.
+    /// Number of starts and ends of weight replacements, so it is odd during one.
     pub(crate) replacements: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A sampler's request, which may take several [`GenerateRequest`]s.
+/// A sampler's request. If attempts fail or are aborted, it takes several [`GenerateRequest`]s.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -175,7 +175,7 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit; a server that rejects everything gets one request at a time.
+    /// Waits for a permit, moving the session if its server keeps failing.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -189,8 +189,8 @@ impl ServerPool {
         }
     }
 
-    /// Retries until the response is complete. Tokens of an aborted attempt are kept; other failed
-    /// attempts are discarded.
+    /// Sends a request until its response is complete. The tokens of an aborted attempt are kept;
+    /// those of other failed attempts are discarded.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -279,7 +279,7 @@ impl ServerPool {
         }
     }
 
-    /// After several rejections in a row, the session moves.
+    /// Counts a rejection. After several in a row, the session moves to another server.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -287,8 +287,8 @@ impl ServerPool {
         }
     }
 
-    /// Loads a missing version; returns the reason of a failure. `seen` is the replacement count
-    /// before the attempt.
+    /// Loads a missing version; if that fails, returns the reason. `seen` is the replacement count
+    /// from before the attempt.
     async fn reload(
         &self,
         index: usize,
@@ -433,7 +433,8 @@ impl ServerPool {
     }
 }
 
-/// Appends an attempt; one aborted at its last token is complete.
+/// Appends an attempt's tokens to the response. An attempt that was aborted after its last allowed
+/// token counts as complete.
 fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: usize) {
     whole.tokens.extend(response.tokens);
     whole.logprobs.extend(response.logprobs);
@@ -445,7 +446,7 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// Sampled with other weights; the replacement count before the request.
+    /// Other weights sampled the response. Contains the replacement count from before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

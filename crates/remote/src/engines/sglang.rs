@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 
-/// Sets all sampling fields. The seed needs deterministic inference. With `ignore_eos`, SGLang
-/// would also ignore stop tokens; without it, the model's EOS tokens always end a response.
+/// Sets all sampling fields. The seed has an effect only with deterministic inference. `ignore_eos`
+/// is not set, because SGLang would then also ignore stop tokens; the model's EOS tokens therefore
+/// always end a response.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(

@@ -14,8 +14,9 @@ use super::error::EngineError;
 
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers: run, random process number, version and file checksum. Even identical
-    /// runs use different names, because each removes its own versions.
+    /// Name on the servers, made of the run, a random number of the process, the version and the
+    /// files' checksum. Even identical runs use different names, because each removes its own
+    /// versions.
     pub(crate) name: String,
     pub(crate) adapter: bool,
     pub(crate) version: u64,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
 /// Sets all sampling fields, because vLLM has other defaults (`generation_config.json`,
-/// `max_tokens` 16). Stop tokens include EOS, so the server's EOS handling is off.
+/// `max_tokens` 16). The server's own EOS handling is off, because the stop tokens include EOS.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,
@@ -70,7 +70,7 @@ struct Choice {
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
     logprobs: Option<Logprobs>,
-    /// Token ranges with the sampling version (vLLM 0.32).
+    /// Token ranges, each with the version that sampled it (vLLM 0.32).
     weight_versions: Option<Vec<Span>>,
 }
 

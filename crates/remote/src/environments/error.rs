@@ -6,7 +6,8 @@ use turnwise_core::EnvError;
 use crate::http::{HttpError, NoClient};
 use crate::thread::ThreadEnded;
 
-/// Messages name servers by their index in `env.urls`, without addresses or keys.
+/// Error from an environment server. Messages name the server by its index in `env.urls`, without
+/// address or key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ServerError {
     #[error("env.{key}: {reason}")]

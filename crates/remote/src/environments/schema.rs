@@ -18,7 +18,8 @@ pub(crate) struct Field {
 }
 
 impl Fields {
-    /// Parses an object's fields except `without`; `None` without `properties`.
+    /// Parses the fields of an object except the one named `without`; `None` if the schema has no
+    /// `properties`.
     pub(crate) fn read(schema: &Value, without: &str) -> Option<Self> {
         let properties = schema.get("properties")?.as_object()?;
         let required = schema.get("required").and_then(Value::as_array);
@@ -42,7 +43,7 @@ impl Fields {
     /// Validates an object.
     ///
     /// # Errors
-    /// Names the first invalid or missing field for the policy.
+    /// The error names the first invalid or missing field, as a message for the policy.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {

@@ -40,8 +40,9 @@ impl Slots {
         open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// Takes a slot on the server with the fewest sessions, if one is free within `wait`. Skips
-    /// `avoid` and, unless all are lost, recently lost servers, which a single session tests later.
+    /// Takes a slot on the server with the fewest sessions, if one becomes free within `wait`.
+    /// Skips the servers in `avoid`. Also skips recently lost servers, unless all are lost; once
+    /// the delay is over, a single session tests such a server.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -80,7 +81,8 @@ impl Slots {
     }
 }
 
-/// Returns the usable servers; all if all are lost, to report their failure.
+/// Returns the servers that are not lost. If all are lost, returns all, so that their failure is
+/// reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();

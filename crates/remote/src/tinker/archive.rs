@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::error::TinkerError;
 
 const LARGEST: u64 = 128 << 30;
-/// Maximum bytes of a weight file's tensor list.
+/// Maximum size in bytes of the header of a weight file, which lists its tensors.
 const LARGEST_HEADER: u64 = 64 << 20;
 
-/// Unpacks an archive's regular files and sets `base` as the base model. Compression is detected;
-/// subfolders are ignored.
+/// Unpacks an archive's regular files into `folder`, without their subfolders, and sets `base` as
+/// the base model. Detects compression.
 ///
 /// # Errors
-/// Fails if the archive is neither adapter nor model, or for file errors.
+/// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
     let io = |error: std::io::Error| fail(format!("is not a complete archive: {error}"));
@@ -52,7 +52,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     }
 }
 
-/// Sets the base model, and the adapted modules that SkyRL on JAX omits.
+/// Sets the base model, and the list of adapted modules, which SkyRL on JAX omits.
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
     let fail = |reason: String| TinkerError::File { path: config.display().to_string(), reason };

@@ -157,7 +157,7 @@ impl Client {
     /// Creates a LoRA adapter.
     ///
     /// # Errors
-    /// Fails if the service rejects it, for example if full.
+    /// Fails if the service rejects it, for example because it is full.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -187,10 +187,10 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model, which may be dropped twice.
+    /// Drops a model. Dropping it twice is allowed.
     ///
     /// # Errors
-    /// Fails without a reply.
+    /// Fails if the service does not reply.
     pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
         let body = json!({ "model_id": model.id });
         match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
@@ -208,7 +208,7 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds a loss's gradient and returns the targets' log-probs.
+    /// Adds the gradient of a loss to the accumulated one and returns the targets' log-probs.
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -218,8 +218,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass as requests of limited size, submitted in order before the first result is
-    /// awaited.
+    /// Runs a pass as several requests of limited size. All are submitted, in order, before the
+    /// first result is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -389,7 +389,7 @@ impl Client {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Drops models at the end, unless the service is slow.
+    /// Drops models at the end of a run, without waiting for a slow service.
     pub(super) fn let_go<'a>(&self, models: impl Iterator<Item = &'a RemoteModel>) {
         let bodies: Vec<Payload> =
             models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();

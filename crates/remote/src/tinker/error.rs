@@ -65,7 +65,7 @@ pub enum TinkerError {
         /// The problem.
         reason: String,
     },
-    /// The service's averaging of losses is unknown.
+    /// How the service averages losses could not be determined.
     #[error("the training service's reduction of losses could not be measured: {0}")]
     Calibration(String),
     /// A downloaded or checkpoint file is invalid.

@@ -40,7 +40,7 @@ impl Pending {
     }
 }
 
-/// Returns an update's examples, without those of zero gradient.
+/// Returns an update's examples, omitting sequences whose gradient is zero.
 pub(crate) fn examples(pending: &[Pending], reduction: Reduction) -> Vec<Example> {
     let acting: Vec<&Pending> =
         pending.iter().filter(|pending| pending.slopes.iter().any(|slope| *slope != 0.0)).collect();

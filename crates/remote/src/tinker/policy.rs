@@ -42,7 +42,8 @@ impl SavedState {
     }
 }
 
-/// A policy on a Tinker-compatible service, with tokenizer and base model folder here.
+/// A policy whose weights are on a Tinker-compatible service. The tokenizer and the base model's
+/// folder are local.
 pub struct TinkerPolicy {
     pub(super) client: Arc<Client>,
     pub(super) model: RemoteModel,

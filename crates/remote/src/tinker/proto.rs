@@ -77,7 +77,7 @@ pub struct ForwardBackwardOutput {
     /// Output type.
     #[prost(string, tag = "1")]
     pub loss_fn_output_type: String,
-    /// Outputs by sequence.
+    /// Outputs in the order of the sequences.
     #[prost(message, repeated, tag = "2")]
     pub loss_fn_outputs: Vec<ArrayRecord>,
     /// Metrics.

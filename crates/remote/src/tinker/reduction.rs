@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Turnwise's coefficients already include the averaging, so [`Reduction::factor`] undoes the
-//! service's.
+//! service's averaging.
 
 use turnwise_train::config::ReductionSetting;
 
@@ -34,7 +34,7 @@ pub struct Reduction {
 impl Reduction {
     /// No averaging.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
-    /// Averages over both.
+    /// Averages over a sequence's tokens and over the sequences.
     pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
     /// Returns the configured reduction; `None` for `auto`.
@@ -67,24 +67,24 @@ impl Reduction {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
-    /// One weighted token.
+    /// Norm with one weighted token.
     one: f64,
-    /// All tokens weighted.
+    /// Norm with all tokens weighted.
     weighted: f64,
-    /// With a second sequence without gradient.
+    /// Norm with a second sequence, which has no gradient.
     beside: f64,
-    /// The loss negated.
+    /// Norm with the loss negated.
     turned: f64,
 }
 
 /// Measures the averaging with a temporary model whose weights stay constant.
 ///
-/// The gradient of one token's log-prob is measured alone (`a`), with all `T` tokens of its
-/// sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
-/// `T`, `a/c` 1 or 2, and `a/d` 1.
+/// The norm of the gradient of one token's log-prob is measured alone (`a`), with all `T` targets
+/// of its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1
+/// or `T`, `a/c` is 1 or 2, and `a/d` must be 1.
 ///
 /// # Errors
-/// Fails without gradient norms, or if they match no known reduction.
+/// Fails if the service reports no gradient norms, or if they match no known reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);

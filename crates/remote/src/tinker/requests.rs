@@ -180,8 +180,8 @@ impl Requests {
         }
     }
 
-    /// Waits for a result; `None` if the request must be submitted again, which never applies it
-    /// twice.
+    /// Waits for a result. Returns `None` if the request must be submitted again, which never
+    /// applies it twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,

@@ -20,8 +20,9 @@ use crate::thread::Outcomes;
 
 /// Samples from a session's weights.
 ///
-/// Log-probs are at temperature 1 over the full vocabulary. [`Completion::entropies`] is empty.
-/// With stop tokens, stop strings are checked here, because the service accepts only one of both.
+/// Log-probs are at temperature 1 over the full vocabulary. [`Completion::entropies`] is empty. If
+/// a request has stop tokens, its stop strings are checked here, because the service accepts only
+/// one of the two.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,
@@ -37,7 +38,7 @@ pub struct TinkerSampler {
 
 struct Asked {
     stop_strings: Vec<String>,
-    /// The context length limits the response.
+    /// True if the context length limits the response more than `max_tokens` does.
     context: bool,
 }
 

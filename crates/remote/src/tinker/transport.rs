@@ -50,7 +50,8 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// Adds the API key only for the service's addresses, because downloads may be redirected.
+    /// Returns the headers of a request. The API key is among them only for the service's own
+    /// addresses, because downloads may be redirected.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key.as_ref().filter(|_| url.origin() == self.base.origin()) {
@@ -84,7 +85,8 @@ impl Transport {
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await
     }
 
-    /// Downloads `path`, following redirects; returns the status, and the body unless the status is 200.
+    /// Downloads `path` to a file, following redirects. Returns the status and, unless it is 200,
+    /// the reply's body.
     pub(crate) async fn download(
         &self,
         path: &str,

@@ -18,7 +18,7 @@ use super::reduction::Reduction;
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,
     pub(crate) form: LossForm,
-    /// All but the learning rate.
+    /// Optimizer settings; each step replaces the learning rate.
     pub(crate) adam: AdamParams,
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
@@ -69,7 +69,8 @@ impl Updates {
         Ok(report)
     }
 
-    /// Returns the service's name and settings for exactly this loss.
+    /// Returns the service's name and settings for this loss, and its examples, if the service
+    /// implements exactly this loss.
     fn direct(
         &self,
         batch: &[&TokenSequence],
@@ -170,7 +171,7 @@ impl Updates {
     }
 }
 
-/// Returns false if there is nothing to send.
+/// Sends the pending sequences. Returns false if there are none to send.
 fn send(
     client: &Client,
     model: &RemoteModel,

@@ -142,7 +142,7 @@ pub(super) struct Connection {
     idle: Duration,
     end: Option<Instant>,
     headless: bool,
-    /// A rejected request's body may still arrive.
+    /// True if the body of a rejected request may still arrive.
     unread: bool,
 }
 
@@ -176,8 +176,8 @@ impl Connection {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// Reads the request found by [`Connection::wait`]; for an invalid one, returns the response to
-    /// send.
+    /// Reads the request found by [`Connection::wait`]. If it is invalid, returns the response to
+    /// send instead.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;
@@ -236,7 +236,8 @@ impl Connection {
         }
     }
 
-    /// Sends bytes before a deadline; the socket's timeout limits only single calls.
+    /// Sends bytes before a deadline. The deadline is checked here, because the socket's timeout
+    /// limits only single calls.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?))?;
@@ -270,7 +271,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection once the response is read; unread bytes would reset it.
+    /// Closes the connection after the client has read the response. Closing it with unread bytes
+    /// would reset it.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {

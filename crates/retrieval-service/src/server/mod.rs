@@ -1,6 +1,6 @@
 //! HTTP server for any retriever, with Search-R1's protocol: `POST /retrieve`, and `GET /health`.
 //!
-//! Connections are kept open, each with a thread. Those beyond the limit get status 503 or are
+//! Each open connection has its own thread. Connections beyond the limit get status 503 or are
 //! closed.
 
 mod http;
@@ -69,7 +69,7 @@ impl Default for ServerOptions {
 /// Maximum connections being rejected; any more are closed.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Timeout for reading a rejected request and for the rejection.
+/// Timeout for reading a request that will be rejected and for sending the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -222,7 +222,7 @@ type Count = fn(&Counters) -> &AtomicUsize;
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Increments the count unless it is `most`; only one thread increments it.
+    /// Increments the count unless it has reached `most`. Only one thread ever increments a count.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));

@@ -49,7 +49,7 @@ pub struct BuildProgress {
     pub passages: u64,
     /// Bytes of ids and contents.
     pub bytes: u64,
-    /// Bytes read from files (as on disk), or passages read from the folder.
+    /// Bytes read from the files, as stored on disk, or number of passages read from the folder.
     pub read: u64,
     /// Final value of `read`.
     pub length: u64,
@@ -159,13 +159,13 @@ pub enum Parts {
 }
 
 /// Stores passages from JSON lines (`{"id", "contents"}`, plain, gzip or zstd) and indexes their
-/// terms; without files, those already there. Peak memory: `options.memory` plus about 30 bytes per
-/// passage.
+/// terms. Without files, indexes the passages that are already in the folder. Peak memory is
+/// `options.memory` plus about 30 bytes per passage.
 ///
 /// # Errors
 ///
 /// Returns [`RetrievalError::Line`] for invalid lines, [`RetrievalError::File`] for file errors,
-/// [`RetrievalError::Setting`] without input or anything to build, and
+/// [`RetrievalError::Setting`] if there is no input or nothing to build, and
 /// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build(
     folder: &BuildFolder,

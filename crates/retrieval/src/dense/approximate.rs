@@ -1,4 +1,4 @@
-//! Approximate vector search with a neighbor graph (HNSW), which compares a query with a few
+//! Approximate vector search with a neighbor graph (HNSW), which compares a query with only a few
 //! thousand vectors.
 //!
 //! ```text
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Vectors stay memory-mapped and must be L2-normalized: the distance is 1 minus the inner product.
-//! A build depends on random numbers and thread timing, but searches of a graph are deterministic.
+//! How a graph is built depends on random numbers and thread timing, but searches of a given graph
+//! are deterministic.
 //!
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
 //! Hierarchical Navigable Small World graphs" (2018), as implemented by the crate `hnsw_rs`.
@@ -55,8 +56,8 @@ struct Description {
     encoder: String,
     vectors: usize,
     recall: f64,
-    /// SHA-256 of the library's two files, because it aborts on some damaged ones; earlier versions
-    /// have none.
+    /// SHA-256 of the two files that the library wrote, because it aborts on some damaged ones.
+    /// Empty in graphs from earlier versions.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
@@ -150,7 +151,8 @@ impl Graph {
         Ok(Self { graph, options, recall })
     }
 
-    /// Returns the fraction of the ten nearest vectors found, measured after the build.
+    /// Returns the recall measured after the build: the fraction of the ten nearest vectors that a
+    /// search finds.
     pub fn recall(&self) -> f64 {
         self.recall
     }

@@ -15,8 +15,8 @@ const TOGETHER: usize = 256;
 
 /// Subfolder of unfinished vectors, kept because encoding can take days.
 const PARTIAL: &str = "dense.partial";
-/// Metadata of unfinished vectors; deleted after the rename, so that every interrupted build can
-/// resume.
+/// Metadata of unfinished vectors. It is deleted only after their folder is renamed, so that a
+/// build can resume wherever it was interrupted.
 const OF: &str = "of.json";
 
 /// Settings of [`build_vectors`].
@@ -134,7 +134,8 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if unfinished vectors match the settings, which the encoder's name reflects.
+/// Returns true if unfinished vectors match the settings. Settings of the encoder are part of its
+/// name.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Settings besides the model, stored with the vectors.
+/// Settings of an encoder besides its model, stored with the vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {

@@ -24,8 +24,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// Converts a finite f16 by shifting its bits and an exact multiplication that corrects the
-/// exponent bias.
+/// Converts a finite f16: shifts its bits, then corrects the exponent bias with an exact
+/// multiplication.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);

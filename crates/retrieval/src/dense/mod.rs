@@ -42,11 +42,12 @@ pub trait Encoder: Send + Sync {
     /// Returns the vectors' dimension.
     fn dimensions(&self) -> usize;
 
-    /// Returns a name that changes whenever passage vectors would. Vectors of differently named
-    /// encoders must not be compared.
+    /// Returns a name that changes whenever the vectors of passages would change. Vectors of
+    /// encoders with different names must not be compared.
     fn fingerprint(&self) -> String;
 
-    /// Returns true for the encoder's name and for still valid names of earlier versions.
+    /// Returns true if `fingerprint` is the encoder's name, or a name from an earlier version that
+    /// is still valid.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }

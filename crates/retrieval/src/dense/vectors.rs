@@ -69,7 +69,7 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// Ordered so that a heap pops the worst first.
+/// A vector with its score. The order makes a heap pop the worst candidate first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,
@@ -172,7 +172,8 @@ impl VectorStore {
     }
 
     /// Returns, for each query of `[queries, dimensions]`, the `limit` vectors with the largest
-    /// inner products, best first. Threads share the vectors, each read once for all queries.
+    /// inner products, best first. The vectors are divided among threads, and each vector is read
+    /// once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
         let width = self.dimensions();
         let count = queries.len() / width;

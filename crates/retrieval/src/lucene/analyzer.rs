@@ -4,7 +4,8 @@
 //! Tokens are the longest segments between word boundaries (Unicode Standard Annex 29) that contain
 //! a letter, digit, ideograph or emoji.
 //!
-//! Differs from Lucene: `regex-syntax`'s newer Unicode version makes more letters and emoji tokens.
+//! Differs from Lucene: `regex-syntax` follows a newer Unicode version, so more letters and emoji
+//! become tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -41,9 +42,10 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
 
 /// Returns a regular expression for the standard tokenizer's tokens.
 ///
-/// A token is a run of letters, digits and characters that join them (WB5 to WB13b), of Katakana,
-/// or of a script that needs a dictionary; an ideograph; a Hiragana character; or an emoji sequence
-/// (Unicode Technical Standard 51). Marks may follow each character (WB4).
+/// A token is one of the following: a run of letters, digits and the characters that join them (WB5
+/// to WB13b); a run of Katakana, or of a script that needs a dictionary; an ideograph; a Hiragana
+/// character; or an emoji sequence (Unicode Technical Standard 51). Marks may follow each character
+/// (WB4).
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -91,7 +93,7 @@ struct Scratch {
     stems: Stems,
 }
 
-/// Terms by word (stop words: empty), because a lookup is faster than stemming.
+/// A cache of each word's term (empty for stop words), because a lookup is faster than stemming.
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
 
@@ -120,7 +122,7 @@ fn finish(token: &mut String) {
     }
 }
 
-/// Converts texts to terms. Clones start with an empty cache, so share one for speed.
+/// Converts texts to terms. A clone starts with an empty cache, so sharing one analyzer is faster.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,
@@ -235,13 +237,13 @@ fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -
     Some(end)
 }
 
-/// Removes a final `'s`, with any of three apostrophes.
+/// Removes a final `'s`, in which the apostrophe may be any of three characters.
 fn without_possessive(token: &str) -> &str {
     let Some(owner) = token.strip_suffix(['s', 'S']) else { return token };
     owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
 }
 
-/// Lower-cases as in Java, to a single character.
+/// Lower-cases as Java does, so that the result is a single character.
 fn lower(character: char) -> char {
     character.to_lowercase().next().unwrap_or(character)
 }

@@ -31,7 +31,7 @@ impl Default for Bm25 {
     }
 }
 
-/// Shorter lengths are exact (Lucene's free values).
+/// Lengths below this are stored exactly (the "free values" in Lucene).
 const FREE: u32 = 24;
 
 /// Encodes a number of terms as a norm byte (`SmallFloat.intToByte4`).
@@ -64,7 +64,7 @@ pub(super) struct Collection {
 }
 
 impl Bm25 {
-    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` by norm byte.
+    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` for each norm byte.
     pub(super) fn inverse_norms(self, collection: Collection) -> [f32; 256] {
         let average = (collection.tokens as f64 / collection.documents.max(1) as f64) as f32;
         std::array::from_fn(|norm| {

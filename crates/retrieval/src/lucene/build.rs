@@ -19,7 +19,8 @@ const BATCH: usize = 256;
 /// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Maximum bytes of postings in memory; then they go to a temporary file.
+    /// Maximum bytes of postings in memory. Once they are reached, postings are written to a
+    /// temporary file.
     pub memory: usize,
 }
 
@@ -131,8 +132,9 @@ impl IndexBuilder {
     /// Writes the rest and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if writing fails, or if all terms, all names, or a term's
-    /// postings take 4 GiB or more. In a folder, also fails like [`SearchIndex::open`].
+    /// Returns [`SearchError::Io`] if writing fails, or if 4 GiB are reached by all terms together,
+    /// by all names together, or by one term's postings. In a folder, also fails like
+    /// [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
         let manifest = Manifest {
@@ -162,7 +164,7 @@ impl IndexBuilder {
     }
 }
 
-/// Hashes lengths, too, so that different collections differ.
+/// Hashes a text with its lengths, so that different collections have different hashes.
 pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());

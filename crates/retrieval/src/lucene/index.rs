@@ -25,7 +25,8 @@ pub struct Hit {
 /// A read-only index, shared between threads.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// Largest `tf / (k1 (..))` of each term searched so far, by the start of its postings.
+    /// For each term searched so far, the largest `tf / (k1 (..))`. The key is the start of the
+    /// term's postings.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
     collection: Collection,
@@ -46,7 +47,7 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// Ordered so that a heap pops the worst first.
+/// A document with its score. The order makes a heap pop the worst candidate first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -72,7 +73,7 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Postings above which pruning is faster.
+/// Number of postings above which pruning is faster than a full search.
 const MANY_POSTINGS: u64 = 20_000;
 
 /// Score of a document without any query term.
@@ -212,7 +213,7 @@ impl SearchIndex {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Prunes queries with more than `many` postings.
+    /// Searches, with pruning if the query's terms have more than `many` postings.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -251,8 +252,8 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over a term's documents, a bound
-    /// computed once from all postings.
+    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over a term's documents. This bound
+    /// is computed once, from all of the term's postings.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {

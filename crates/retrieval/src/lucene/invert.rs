@@ -14,7 +14,8 @@ use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posti
 /// Approximate bytes per term, without text and postings.
 const TERM: usize = 96;
 
-/// Postings as `2 d + 1`, or `2 d` and the count, with `d` the distance from the previous document.
+/// A term's postings. Each is `2 d + 1` if the term occurs once, and otherwise `2 d` followed by
+/// the count; `d` is the distance from the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchError;
 
-/// The manifest's name. It is written last and renamed, so its index is complete.
+/// The manifest's name. The file is written last and then renamed, so an index that has it is
+/// complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
 /// Increase when the meaning of terms, norms or files changes.

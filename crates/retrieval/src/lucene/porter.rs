@@ -2,12 +2,12 @@
 //!
 //! Source: M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980).
 //!
-//! Differs from the paper, like Lucene: words of one or two units are unchanged, `bli` becomes
-//! `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Porter2 differs for one
-//! word in twenty.
+//! Differs from the paper in the same way as Lucene: words of one or two units are unchanged, `bli`
+//! becomes `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Porter2 gives a
+//! different stem for one word in twenty.
 //!
-//! As in Java, it works on UTF-16 code units; all but `a e i o u` and `y` after a consonant are
-//! consonants.
+//! As in Java, it works on UTF-16 code units. The vowels are `a e i o u`, and `y` after a
+//! consonant; all other units are consonants.
 
 /// Replacements of the third and fourth steps, for a stem measure above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
@@ -42,7 +42,8 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes removed for a measure above 1; `ement` and `ment` come before `ent`, in which they end.
+/// Suffixes that are removed if the measure is above 1. `ement` and `ment` come before `ent`,
+/// because they end in it.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",
@@ -167,7 +168,8 @@ impl Stemmer {
         }
     }
 
-    /// Applies the first matching suffix, even if its condition fails.
+    /// Selects the first suffix that matches and replaces it if its condition holds. Later suffixes
+    /// are not tried in either case.
     fn replace_first(&mut self, suffixes: &[(&str, &str)]) {
         let found = suffixes.iter().find_map(|&(suffix, end)| Some((self.before(suffix)?, end)));
         if let Some((start, end)) = found

@@ -229,7 +229,7 @@ impl Cursor<'_> {
         if self.index < self.length { Ok(()) } else { self.load(self.next) }
     }
 
-    /// Advances to the first document from `target` on.
+    /// Advances to the first document whose index is at least `target`.
     pub(super) fn seek(&mut self, target: u32) -> Result<(), SearchError> {
         if self.length == 0 || self.document() >= target {
             return Ok(());

@@ -13,7 +13,7 @@ use super::index::{Candidate, SearchIndex};
 use super::postings::{Cursor, END, List};
 
 struct Walk<'a> {
-    /// The term's index in the query, in whose order scores are added.
+    /// The term's index in the query. Scores are added in the query's order.
     index: usize,
     weight: f32,
     bound: f64,

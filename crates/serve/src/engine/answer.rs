@@ -24,7 +24,7 @@ pub(super) trait Answer: Send {
 }
 
 pub(super) struct Progress<W, C> {
-    /// `None` once answered.
+    /// Where the response is sent; `None` once it is answered.
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,

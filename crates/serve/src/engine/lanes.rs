@@ -13,8 +13,8 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Cached prefix tokens that outweigh another sequence in a lane: recomputing them costs about as
-/// much as decoding a sequence.
+/// Number of cached prefix tokens that outweigh one more sequence in a lane: recomputing them costs
+/// about as much as decoding a sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {

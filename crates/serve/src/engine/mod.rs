@@ -1,8 +1,9 @@
-//! Serves requests with the native sampling engine: models by name, continuous batching, streaming.
+//! Serves requests with the native sampling engine: several models, selected by name, with
+//! continuous batching and streaming.
 //!
 //! On the CPU, a request with a seed gets a bit-identical response whatever else is running. A
-//! conversation's keys and values stay cached until their slot is needed, so the next turn only
-//! computes new tokens.
+//! conversation's keys and values stay cached until their slot is needed, so the next turn computes
+//! only new tokens.
 
 mod answer;
 mod chat;
@@ -70,7 +71,7 @@ pub struct EngineSettings {
     pub max_model_len: Option<usize>,
     /// Engine threads per model.
     pub lanes: usize,
-    /// Maximum models in memory; the least recently used is unloaded.
+    /// Maximum models in memory. If another one is needed, the least recently used is unloaded.
     pub max_loaded: usize,
     /// Device of all models.
     pub device: Device,
@@ -102,7 +103,7 @@ impl Default for EngineSettings {
 pub struct EngineServer {
     models: Models,
     key: Option<String>,
-    /// Makes response ids unique across restarts.
+    /// Random number that makes response ids unique across restarts.
     start: u64,
 }
 
@@ -283,8 +284,8 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the maximum response tokens: the requested number, else `default`, else the remaining
-/// context.
+/// Returns the maximum number of response tokens: the requested one, or else `default`, or else
+/// what remains of the context.
 fn most_tokens(
     model: &Loaded,
     param: &str,

@@ -128,7 +128,7 @@ impl Models {
         Ok(loaded)
     }
 
-    /// Unloads idle models, least recently used first, until one more fits.
+    /// Unloads other idle models, least recently used first, until there is room for `wanted`.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()

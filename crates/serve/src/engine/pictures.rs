@@ -36,7 +36,8 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Replaces image tokens' internal ids, valid only in this process, by the model's image token.
+/// Replaces the internal ids of image tokens by the model's image token, because they are valid
+/// only in this process.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
@@ -47,7 +48,8 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     }
 }
 
-/// Rejects internal image ids, which may belong to another client's images.
+/// Rejects the internal ids of images in a prompt, because they may belong to another client's
+/// images.
 ///
 /// # Errors
 /// Rejects `prompt` (400).

@@ -7,7 +7,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// Tags of reasoning, in which tool calls are not parsed.
+/// Tags of reasoning. Tool calls between them are not parsed.
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 
@@ -15,7 +15,7 @@ const THOUGHT: &str = "<think>";
 pub(super) struct CallReader {
     format: CallFormat,
     parser: ActionParser,
-    /// Start of the response in the prompt: `<think>`, or nothing.
+    /// The start of the response that is part of the prompt: `<think>`, or nothing.
     opening: String,
 }
 
@@ -131,7 +131,7 @@ impl Visible {
     }
 }
 
-/// Returns the length of the longest proper prefix of `other` at the end of `text`.
+/// Returns the length of the longest proper prefix of `other` with which `text` ends.
 fn begun_prefix(text: &str, other: &str) -> usize {
     let most = text.len().min(other.len().saturating_sub(1));
     (1..=most).rev().find(|&length| text.as_bytes().ends_with(&other.as_bytes()[..length])).unwrap_or(0)

@@ -82,7 +82,7 @@ impl Fields {
         self.left.remove(key);
     }
 
-    /// Discards neutral values, such as a penalty of 0; rejects others.
+    /// Removes a field if its value has no effect, such as a penalty of 0. Rejects any other value.
     pub(super) fn drop_if_neutral(&mut self, key: &str, neutral: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take::<Value>(key)? else { return Ok(()) };
         let same = |other: &Value| match (value.as_f64(), other.as_f64()) {

@@ -80,7 +80,7 @@ struct Part {
     image_url: Option<ImageUrl>,
 }
 
-/// `detail`, for models with several image resolutions, is ignored.
+/// An image's URL. `detail`, which selects among several image resolutions, is ignored.
 #[derive(Deserialize)]
 struct ImageUrl {
     url: String,
@@ -92,7 +92,8 @@ impl ChatMessage {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Parses message `index`; `pixels` is the request's remaining budget.
+    /// Parses the message with index `index`. `pixels` is what remains of the request's pixel
+    /// budget.
     pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;

@@ -1,7 +1,7 @@
 //! OpenAI's API types: requests, responses and errors.
 //!
-//! Unknown and unsupported fields are rejected by name ([`ApiError::param`]); those without effect
-//! (`user`, `metadata`, a penalty of 0) are accepted.
+//! Unknown and unsupported fields are rejected, with their name in the error ([`ApiError::param`]).
+//! Fields and values without effect (`user`, `metadata`, a penalty of 0) are accepted.
 
 mod chat;
 mod chunk;

@@ -34,8 +34,8 @@ pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     tools.map_err(|error| ApiError::field("tools", error.to_string()))
 }
 
-/// Converts messages for chat templates: arguments become objects, the role `developer` becomes
-/// `system`.
+/// Converts messages for chat templates. Call arguments become objects, and the role `developer`
+/// becomes `system`.
 ///
 /// # Errors
 /// Rejects messages (400) with call arguments that are not JSON.

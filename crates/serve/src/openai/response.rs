@@ -228,7 +228,7 @@ pub struct TextResponse {
     pub model: String,
     /// Choices.
     pub choices: Vec<TextChoice>,
-    /// Token counts; in streams only in the last chunk, if requested.
+    /// Token counts. In a stream, only the last chunk has them, and only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -22,7 +22,7 @@ use super::{Limits, Stop};
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 
-/// Pause after accepting fails, for example with too many open files.
+/// Pause after a connection could not be accepted, for example because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn accept(
@@ -87,7 +87,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     }
 }
 
-/// Fails if a write makes no progress during `limit`.
+/// A connection that fails if a write makes no progress during `limit`.
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,

@@ -1,7 +1,7 @@
 //! The HTTP server, generic over the backend.
 //!
-//! Clients that send or read too slowly are disconnected. [`Reply::is_closed`] tells the backend to
-//! stop work for a client that left.
+//! Clients that send or read too slowly are disconnected. If a client has left,
+//! [`Reply::is_closed`] tells the backend to stop working for it.
 
 mod connection;
 mod reply;
@@ -35,7 +35,8 @@ pub struct Limits {
     pub answer: Duration,
     /// Timeout for a write without progress.
     pub write: Duration,
-    /// Accept only loopback `Host`s, against DNS rebinding by web pages.
+    /// Whether to accept only requests whose `Host` is a loopback address, which prevents DNS
+    /// rebinding by web pages.
     pub loopback_hosts_only: bool,
 }
 
@@ -68,7 +69,8 @@ pub struct Call {
 
 /// Answers requests; each call has its own thread, which may block.
 pub trait Completions: Send + Sync + 'static {
-    /// Checks an API key before the body is read; accepts all by default.
+    /// Checks an API key before the body is read. By default, accepts all keys, and requests
+    /// without one.
     ///
     /// # Errors
     /// Returns the error for the client, such as [`ApiError::unauthorized`].
@@ -80,17 +82,17 @@ pub trait Completions: Send + Sync + 'static {
     /// Returns the models to list.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Handles a chat request now or, with `reply`, later in another thread. A stream may be sent
-    /// whole; the server then splits it.
+    /// Handles a chat request, either at once or, by moving `reply` to another thread, later. The
+    /// response to a streaming request may be sent whole; the server then splits it into chunks.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
-    /// Handles a text request; a 404 by default.
+    /// Handles a text request. By default, replies with status 404.
     fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
         let _ = (call, request);
         reply.finish(Err(ApiError::new(404, "/v1/completions is not served here: use /v1/chat/completions")));
     }
 
-    /// Handles a JSON `POST` to another path; a 404 by default.
+    /// Handles a JSON `POST` to another path. By default, replies with status 404.
     ///
     /// # Errors
     /// Returns the error for the client.
@@ -119,7 +121,7 @@ pub enum ServeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Not,
-    /// After running requests.
+    /// Wait for running requests.
     Gently,
     Now,
 }

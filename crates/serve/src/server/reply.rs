@@ -14,8 +14,8 @@ pub(super) enum Part<W, C> {
 /// Maximum unread chunks per client, which bounds memory.
 const UNREAD: usize = 16_384;
 
-/// Sends a response whole or, with `stream`, in chunks. Dropping an incomplete reply sends an
-/// error.
+/// Sends a response whole or, if the request has `stream` set, in chunks. If a reply is dropped
+/// before it is complete, the client gets an error.
 ///
 /// Sending never blocks; a client with more than 16,384 unread chunks counts as disconnected.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Reply<W, C> {
 /// Reply to a chat request.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// Reply to a text request, with chunks like whole responses.
+/// Reply to a text request. Its chunks have the same type as a whole response.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {

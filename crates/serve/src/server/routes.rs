@@ -260,7 +260,8 @@ impl Whole for TextResponse {
     }
 }
 
-/// Runs `work` on a thread that may block; returns the response built from its parts.
+/// Runs `work` on a thread that may block, and returns the response built from the parts that it
+/// sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,

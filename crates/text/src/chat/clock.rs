@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// `strftime` directives independent of locale and time zone; an optional `-` disables padding.
+/// The supported `strftime` directives, which depend on neither locale nor time zone. A `-` after
+/// the `%` disables padding.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
 /// Formats a UTC time (`seconds` since 1970) like C's `strftime` in the C locale.

@@ -1,8 +1,9 @@
 //! Conversations as token sequences that grow turn by turn.
 //!
-//! Each turn appends the reply as sampled and the separately tokenized template text up to the next
-//! reply. This equals tokenizing the whole text if a single token closes a reply (`<|im_end|>`),
-//! because tokenizers split text there first. Other templates are single-turn only.
+//! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply,
+//! which is tokenized separately. The result equals tokenizing the whole text if a single token
+//! closes a reply (`<|im_end|>`), because tokenizers split text there first. Other templates are
+//! single-turn only.
 //!
 //! Earlier replies keep their reasoning. To drop it, render a new conversation for each turn
 //! ([`ChatFormat::first`]).
@@ -48,7 +49,7 @@ impl ChatFormat {
     /// Creates the format for a tokenizer with a chat template.
     ///
     /// # Errors
-    /// Fails without a usable chat template or a token that ends a reply.
+    /// Fails if there is no usable chat template or no token that ends a reply.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -131,7 +132,7 @@ impl ChatFormat {
         Ok(render(Some(true))? != render(Some(false))?)
     }
 
-    /// Returns the prompt of a conversation that starts with `user`.
+    /// Returns the prompt of a conversation that starts with the user message `user`.
     ///
     /// # Errors
     /// Fails if the template cannot render it.
@@ -139,8 +140,8 @@ impl ChatFormat {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
-    /// Returns the tokens between two replies, including `user`. The closing token is left out if
-    /// `last`, the first reply's last sampled token, already is that token.
+    /// Returns the tokens between two replies, including the message `user`. `last` is the last
+    /// token sampled for the first reply; if it is the closing token, that token is not repeated.
     ///
     /// # Errors
     /// Fails like [`check_growth`](Self::check_growth), or if the template cannot render the
@@ -150,7 +151,7 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
     }
 
-    /// Tokenizes a text that starts by closing a reply, without the closing token if it equals
+    /// Tokenizes a text that starts by closing a reply, but omits the closing token if it equals
     /// `last`.
     fn after_close(
         &self,

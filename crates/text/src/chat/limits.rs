@@ -17,11 +17,11 @@ pub(super) const FUEL: u64 = 2_000_000;
 const RECURSION: usize = 300;
 /// Maximum bytes of a template's source; the longest known has about 30,000.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Maximum bytes printed in total, and of a text in a variable.
+/// Maximum bytes that a rendering prints in total. Also limits each text in a variable.
 const MOST_TEXT: usize = 16 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 const DEEPEST: usize = 100;
-/// Stack size in bytes; dropping nested lists, of which `FUEL` allows 200,000, recurses.
+/// Stack size in bytes. Dropping nested lists recurses, and `FUEL` allows 200,000 levels.
 const STACK: usize = 128 << 20;
 /// Function that rewritten templates call after setting variables.
 pub(super) const CHECK: &str = "turnwise_check";
@@ -48,7 +48,8 @@ pub(super) fn set(environment: &mut Environment<'_>) {
     environment.add_filter("turnwise_batch", filters::batch);
 }
 
-/// Filters whose result can far exceed their arguments, and the names of the originals.
+/// Filters whose result can be far longer than their arguments, each with the name under which the
+/// original filter is kept.
 const GROWING: [(&str, &str); 5] = [
     ("replace", "turnwise_replace"),
     ("join", "turnwise_join"),
@@ -57,7 +58,8 @@ const GROWING: [(&str, &str); 5] = [
     ("batch", "turnwise_batch"),
 ];
 
-/// Limits a filter's result from its arguments; the first is the filtered value.
+/// Checks how long a filter's result can become, given its arguments. The first argument is the
+/// filtered value.
 fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
     let number = |name: &str| {
@@ -109,7 +111,7 @@ fn exceeded(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a value stored in a variable; repeated doubling would exhaust memory.
+/// Checks a value stored in a variable, because repeated doubling would exhaust memory.
 fn check_kept(value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.len() > MOST_TEXT => {

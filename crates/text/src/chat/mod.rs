@@ -144,11 +144,13 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates by name. A single one is always used; otherwise `default`, or `tool_use`
-    /// (if any) for conversations with tools. `named_tokens` sets `bos_token`, `eos_token` etc.
+    /// Compiles templates by name. If there is only one, it is always used. Otherwise, `default` is
+    /// used, or, for conversations with tools, `tool_use` if it exists. `named_tokens` sets
+    /// `bos_token`, `eos_token` etc.
     ///
     /// # Errors
-    /// Fails if a template does not compile, if none is given, or if several lack a `default`.
+    /// Fails if a template does not compile, if none is given, or if none of several is named
+    /// `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,

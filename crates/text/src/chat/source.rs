@@ -68,7 +68,8 @@ fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Copies a tag's start up to `generation` or `endgeneration`; returns the rest.
+/// Copies the start of a tag up to and including `generation` or `endgeneration` in rewritten form;
+/// returns the rest.
 fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     let word = tag.trim_start_matches(['-', '+']).trim_start();
     for (name, stands_for) in [("generation", "if true"), ("endgeneration", "endif")] {
@@ -94,8 +95,8 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of the tag that starts at `from` in `out`, checks the variables it sets, and
-/// returns the rest. `captured` lists the variables of open `set` blocks.
+/// Copies the end of the tag that starts at `from` in `out` and adds a check of the variables that
+/// the tag sets. Returns the rest. `captured` lists the variables of open `set` blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };

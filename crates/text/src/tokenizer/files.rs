@@ -68,8 +68,8 @@ impl Tokenizer {
     /// Reads a model folder's tokenizer, end tokens and chat templates.
     ///
     /// # Errors
-    /// Names the file and key if the tokenizer is missing or unsupported, added tokens have other
-    /// ids, or end tokens or chat templates are invalid.
+    /// Fails if the tokenizer is missing or unsupported, if added tokens have other ids, or if end
+    /// tokens or chat templates are invalid. The error names the file and key.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -103,7 +103,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Saves with temperature 1 and without top-k or top-p.
+    /// Saves the tokenizer like [`Tokenizer::save_folder_sampled`], with temperature 1 and without
+    /// top-k or top-p.
     ///
     /// # Errors
     /// Fails like [`Tokenizer::save_folder_sampled`].
@@ -111,8 +112,8 @@ impl Tokenizer {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
 
-    /// Writes `tokenizer.json` and its companions atomically. `generation_config.json` gets these
-    /// settings, so that servers sample as in training.
+    /// Writes `tokenizer.json` and its companion files atomically. `generation_config.json` gets
+    /// the settings in `sampling`, so that servers sample as in training.
     ///
     /// # Errors
     /// Fails with the path that cannot be created, read or written.
@@ -175,7 +176,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens would get other ids.
+/// Rejects a file whose added tokens would get ids that differ from those it lists.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -362,8 +363,8 @@ fn named_tokens(
     Ok(named)
 }
 
-/// Returns the folder's chat templates by name (the main one is `default`), and adds template
-/// files, which take precedence as in `transformers`, to `files`.
+/// Returns the folder's chat templates by name; the main one is `default`. Template files take
+/// precedence, as in `transformers`, and are added to `files`.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,

@@ -77,8 +77,9 @@ const OTHER_SAMPLING: [&str; 14] = [
 ];
 
 impl Tokenizer {
-    /// Appends the base's end tokens to an adapter's if its folder lacks `generation_config.json`,
-    /// which PEFT does not write. Ids that mean other tokens in the adapter are skipped.
+    /// Appends the base model's end tokens to an adapter's, if the adapter's folder has no
+    /// `generation_config.json`, which PEFT does not write. Appends none if one of their ids means
+    /// another token in the adapter.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);

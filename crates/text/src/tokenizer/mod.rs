@@ -30,11 +30,12 @@ use crate::{TextError, parts};
 /// Maximum number of ids; larger ones indicate a corrupt file.
 const MOST_IDS: usize = 1 << 24;
 
-/// A byte-level tokenizer, lossless without a normalizer and with all 256 byte characters in the
-/// vocabulary (SmolLM2 lacks 21).
+/// A byte-level tokenizer. It is lossless if it has no normalizer and its vocabulary contains all
+/// 256 byte characters (SmolLM2's lacks 21).
 ///
-/// As in the `tokenizers` library, a missing byte becomes `unk_token`, or is dropped without one
-/// ([`Tokenizer::missing_bytes`]), and a special token's string becomes that token.
+/// As in the `tokenizers` library, a missing byte becomes `unk_token`, or is dropped if there is no
+/// such token ([`Tokenizer::missing_bytes`]). A special token's string in a text becomes that
+/// token.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
@@ -171,8 +172,8 @@ impl Tokenizer {
         self.library.token_to_id(token)
     }
 
-    /// Returns true if the token is matched anywhere, so that the text around it is tokenized
-    /// separately.
+    /// Returns true if the token is found even inside words, so that the text on either side of it
+    /// is tokenized separately.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
@@ -180,7 +181,7 @@ impl Tokenizer {
             .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
-    /// Returns the largest id plus one: the embedding rows needed.
+    /// Returns the largest id plus one, which is the number of embedding rows needed.
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }
@@ -267,7 +268,8 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Splits a text at the leftmost, then longest, special tokens.
+    /// Splits a text at special tokens. The leftmost token is taken first, and the longest of those
+    /// that start at the same place.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {
@@ -291,8 +293,8 @@ impl SpecialTokens {
     }
 }
 
-/// Replaces a regex of earlier versions of this crate that engines interpret differently
-/// ([`Scanner::regex`]).
+/// Replaces a regex that earlier versions of this crate wrote and that regex engines interpret
+/// differently ([`Scanner::regex`]).
 fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     let Some(PreTokenizerWrapper::Sequence(parts)) = library.get_pre_tokenizer() else { return Ok(()) };
     let mut parts: Vec<PreTokenizerWrapper> = parts.as_ref().to_vec();
@@ -321,8 +323,8 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     whole[..start.unwrap_or(0)].to_vec()
 }
 
-/// Returns the characters that represent bytes: visible Latin-1 characters themselves, all others
-/// from U+0100 on.
+/// Returns the characters that represent the 256 bytes. Visible Latin-1 characters represent
+/// themselves; all other bytes are represented by characters from U+0100 on.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;
     (0..=u8::MAX)

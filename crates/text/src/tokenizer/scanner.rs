@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-/// Regex alternatives after the phrases; together they match every character. White space is listed
-/// because engines disagree on `\s`.
+/// The regex alternatives that follow the phrases. Together they match every character. White space
+/// is listed, because engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Like [`TAIL`], with a name and its number apart.
+/// Like [`TAIL`], but with a name and its number as separate pieces.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Splits text into phrases, `name number` (unless `apart`), words, numbers and other characters.
@@ -41,7 +41,7 @@ impl Scanner {
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex of earlier versions, whose `\<` and `\>` are ambiguous.
+    /// Returns the regex that earlier versions wrote, in which `\<` and `\>` are ambiguous.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }
@@ -127,7 +127,8 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// Non-ASCII bytes count, so that characters are never split.
+/// Returns true for bytes of other characters. Non-ASCII bytes count, so that a character is never
+/// split.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

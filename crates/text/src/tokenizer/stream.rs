@@ -2,8 +2,8 @@
 
 use crate::Tokenizer;
 
-/// Decodes tokens one at a time; a character that spans tokens is returned once complete. The
-/// concatenated results equal [`Tokenizer::decode`] of all tokens.
+/// Decodes tokens one at a time. A character that spans several tokens is returned once it is
+/// complete. The concatenated results equal [`Tokenizer::decode`] of all tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
     /// At most three bytes that may start a character.

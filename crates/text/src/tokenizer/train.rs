@@ -11,10 +11,10 @@ use crate::TextError;
 /// Settings for training a tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Strings that become one token wherever a piece starts with them, even if the texts lack
-    /// them.
+    /// Strings that become one token wherever a piece starts with them, even if they do not occur
+    /// in the training texts.
     pub phrases: Vec<String>,
-    /// Maximum tokens besides bytes and special tokens; phrases count.
+    /// Maximum number of tokens, including phrases but not bytes and special tokens.
     pub max_pieces: usize,
     /// Split a name from its number (`shelf 12`).
     pub split_numbers: bool,
@@ -46,14 +46,15 @@ impl TokenizerConfig {
 impl Tokenizer {
     /// Trains a tokenizer on the texts of a small model.
     ///
-    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent
-    /// pieces (ties in byte order). Pieces are phrases (longest first), line breaks, `name number`
-    /// (unless `split_numbers`), words, numbers and other characters, each but line breaks with an
-    /// optional space before it. Other pieces are encoded as bytes; there are no BPE merges.
+    /// The vocabulary consists of the 256 bytes, the special tokens, the phrases and the most
+    /// frequent pieces (ties in byte order). A piece is a phrase (longest first), a line break,
+    /// `name number` (unless `split_numbers` is set), a word, a number or a run of other
+    /// characters. All pieces except line breaks may start with a space. Pieces outside the
+    /// vocabulary are encoded as bytes; there are no BPE merges.
     ///
     /// # Errors
-    /// Fails if phrases exceed `max_pieces`, or if a special token is repeated, shorter than two
-    /// characters or not visible ASCII.
+    /// Fails if there are more phrases than `max_pieces`, or if a special token is repeated, is
+    /// shorter than two characters or is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,

@@ -11,9 +11,9 @@
 //! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn |
 //!
 //! ATIF has no rewards. Turnwise exports them in `extra` (`reward` or `turn_rewards`, `group`,
-//! `task`, `sample`, `step`, `success`); otherwise the reward and the task's name as group come
-//! from the trial's `result.json`. Sub-agents and continuations in other files are skipped with a
-//! note.
+//! `task`, `sample`, `step`, `success`). If they are missing, the reward and the task's name, which
+//! becomes the group, are read from the trial's `result.json`. Sub-agents and continuations in
+//! other files are skipped with a note.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,8 @@ struct Trial {
     reward: Option<f64>,
 }
 
-/// Returns the trajectories of a file, or of a folder with the trial's index as line.
+/// Returns the trajectories of a file or folder. In a folder, `line` is the trajectory's number,
+/// from 1.
 pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
     if !path.is_dir() {
         return of_file(path, notes);
@@ -94,7 +95,7 @@ pub fn is_harbor_job(folder: &Path) -> bool {
     folder.is_dir() && trials(folder).is_ok_and(|trials| !trials.is_empty())
 }
 
-/// Returns task and reward from a trial's `result.json`.
+/// Returns the task and reward that a trial's `result.json` contains.
 fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpError> {
     let folder = path.parent().filter(|folder| folder.ends_with("agent")).and_then(Path::parent);
     let Some(result) = folder.map(|folder| folder.join("result.json")).filter(|result| result.is_file())

@@ -22,9 +22,10 @@ pub(crate) fn parsed<T>(
     Ok(read)
 }
 
-/// Calls `take` with each object's text and first line or Parquet row.
+/// Calls `take` with each object's text and its first line or Parquet row.
 ///
-/// NaN and infinities become null, unless their key is `used`. Empty Parquet columns are skipped.
+/// NaN and infinities become null, but fail if `used` returns true for their keys. Empty Parquet
+/// columns are skipped.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -69,7 +70,7 @@ fn each(
     Ok(())
 }
 
-/// Returns true for a list, or an object over several lines.
+/// Returns true if the text starts a list, or an object that spans several lines.
 fn is_open(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with('[')
@@ -94,7 +95,8 @@ fn finite<'t>(
     }
 }
 
-/// Removes null keys, which Parquet rows have because a column's structs share their keys.
+/// Removes keys whose value is null. Parquet rows contain them because all structs in a column have
+/// the same keys.
 fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     fn cleared(value: Value) -> Value {
         match value {

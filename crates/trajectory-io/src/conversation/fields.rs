@@ -1,4 +1,4 @@
-//! Reads an object's keys, with their path in errors.
+//! Reads the keys of an object. Errors contain the key's path.
 
 use std::collections::BTreeMap;
 

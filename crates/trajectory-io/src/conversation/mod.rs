@@ -49,8 +49,8 @@ pub struct ChatMessage {
     pub call_id: Option<String>,
     /// Tool that produced a tool message.
     pub name: Option<String>,
-    /// True if the policy wrote the message, which makes it a turn; other assistant messages were
-    /// copied or written by a program.
+    /// True if the policy wrote the message, which makes it a turn. Other assistant messages were
+    /// copied or were written by a program.
     pub sampled: bool,
     /// False if SFT excludes the message (`"weight": 0`).
     pub trained: bool,
@@ -175,10 +175,11 @@ impl Conversation {
         self.messages.iter().filter(|message| message.sampled).count()
     }
 
-    /// Sets one reward for the last turn or one per turn.
+    /// Sets the rewards: either one, for the last turn, or one per turn.
     ///
     /// # Errors
-    /// Fails if their number differs from the turns, or if rewards contradict each other.
+    /// Fails if the number of rewards differs from the number of turns, or if rewards contradict
+    /// each other.
     pub(crate) fn set_rewards(
         &mut self,
         outcome: Option<f64>,

@@ -6,9 +6,9 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Converts a trajectory, with the environment's rewards. A summary request
-    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, the summary an assistant
-    /// message.
+    /// Converts a trajectory. Its rewards are the environment's. A request for a summary
+    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, and the summary an
+    /// assistant message.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();
         let mut before: Option<&Turn> = None;
@@ -97,7 +97,7 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Returns a response without calls; `words` is its text.
+/// Removes the calls from a response. `words` is the text of the calls.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();

@@ -1,4 +1,4 @@
-//! Exports Parquet with messages as lists of structs, as in Hugging Face's `datasets`.
+//! Exports Parquet files whose messages are lists of structs, as in Hugging Face's `datasets`.
 
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -7,7 +7,8 @@ use super::Exported;
 use crate::ChatMessage;
 use crate::write::{Columns, column, list, optional, table};
 
-/// Column of messages. Arguments and tools are text, because a column's structs share their keys.
+/// Column of messages. Arguments and tools are stored as text, because all structs in a column must
+/// have the same keys.
 const MESSAGES: &str = "required group NAME (list) { repeated group list { required group element {
     required binary role (utf8);
     required binary content (utf8);

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::Exported;
 use crate::ChatMessage;
 
-/// Returns a sample of verl's `rollout_data_dir`; `index` replaces a missing group.
+/// Returns a sample in the format of verl's `rollout_data_dir`. `index` names the group if it has
+/// no name.
 pub(super) fn sample(one: &Exported, index: usize) -> Value {
     let (before, after) = one.conversation.split_prompt();
     let mut input = String::new();

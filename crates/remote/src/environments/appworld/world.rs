@@ -40,7 +40,8 @@ impl AppWorldSet {
     /// `max_turns` above 0, episodes end after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, a file unreadable, a server unreachable, or a task unknown.
+    /// Fails if a setting is invalid, a file is unreadable, a server is unreachable or a task is
+    /// unknown.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();
@@ -97,7 +98,8 @@ fn introduction(described: &Described) -> String {
     )
 }
 
-/// Returns an action's code: a call's argument `code`, or text with or without fence.
+/// Returns the code of an action: the argument `code` of a tool call, or a text, with or without a
+/// code fence.
 fn code(action: &Action) -> Result<String, &'static str> {
     if let Some(call) = action.call() {
         let code = call.arguments.get("code").and_then(Value::as_str);

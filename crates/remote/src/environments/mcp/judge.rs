@@ -16,8 +16,8 @@ impl Rules {
     }
 }
 
-/// Returns a judging tool's reward: a number or bool (alone, or under `result` or `reward`) or
-/// text.
+/// Returns the reward from a judging tool's result: a number or bool, which may stand alone, under
+/// `result` or `reward`, or as text.
 ///
 /// # Errors
 /// Fails if the tool failed or returned no such value.

@@ -127,7 +127,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool; an invalid name or arguments count as its failure.
+    /// Calls a tool. An invalid name or invalid arguments count as a failure of the tool.
     pub(super) async fn call(
         &self,
         name: String,

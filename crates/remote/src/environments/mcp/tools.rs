@@ -28,7 +28,8 @@ pub(super) fn name_of(tool: &Value) -> &str {
 }
 
 impl Tools {
-    /// Returns the policy's tools and the answer call; `judges` are the judging tools.
+    /// Returns the tools that the policy may call, including the answer call. `judges` names the
+    /// judging tools.
     ///
     /// # Errors
     /// Fails if a tool in `env.tools` does not exist or has the answer call's name.

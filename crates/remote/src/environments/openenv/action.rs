@@ -16,8 +16,8 @@ pub(super) struct ActionSchema {
 }
 
 impl ActionSchema {
-    /// Parses a schema. `text` names the plain-text field; by default the only required, or only,
-    /// field.
+    /// Parses a schema. `text` names the plain-text field; if it is empty, this is the only
+    /// required field, or else the only field.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));
@@ -44,11 +44,12 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// Converts an action. Text becomes the plain-text field, unless it is a JSON object of the
-    /// schema. A call stays one if the server has tools; otherwise its arguments are the action.
+    /// Converts an action. Text is put into the plain-text field, unless it is a JSON object that
+    /// matches the schema. A tool call is sent as a call if the server has tools; otherwise its
+    /// arguments are the action.
     ///
     /// # Errors
-    /// Fails if the action does not match, with a message for the policy.
+    /// Fails if the action does not match the schema, with a message for the policy.
     pub(super) fn action(&self, action: &Action) -> Result<Map<String, Value>, String> {
         match action {
             Action::Call(call) if self.calls_tools => tool_call(call),

@@ -1,7 +1,7 @@
 //! A WebSocket connection for one request at a time.
 //!
-//! A task on the request thread always reads, because servers ping during sampling and close
-//! connections that do not reply.
+//! A task on the request thread reads all the time, because servers send pings even while the
+//! policy samples and close connections that do not reply.
 
 use std::time::Duration;
 
@@ -65,7 +65,8 @@ impl Session {
     /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// Fails, ending the session, if the connection is lost or the reply too slow or large.
+    /// Fails if the connection is lost or if the reply is too slow or too large. This ends the
+    /// session.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());

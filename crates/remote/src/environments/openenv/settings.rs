@@ -41,7 +41,7 @@ pub struct OpenEnvConfig {
     pub test: usize,
     /// Additional arguments of every reset.
     pub reset: BTreeMap<String, Value>,
-    /// Observation fields to show; empty for all. A single field is shown without name.
+    /// Observation fields to show; empty for all. A single field is shown without its name.
     pub observation: Vec<String>,
     /// Maximum observation length in characters; the rest is cut off.
     #[schemars(range(min = 16, max = 10000000))]
@@ -50,7 +50,8 @@ pub struct OpenEnvConfig {
     pub admissible: String,
     /// Action field for plain text; by default the only required one.
     pub action_field: String,
-    /// Minimum total reward for success of an episode that the server ended.
+    /// Minimum total reward for an episode to count as a success, provided that the server ended
+    /// it.
     pub success_return: f64,
     /// Treatment of an exception in the server's `step`.
     pub execution_errors: ExecutionErrors,
@@ -60,7 +61,7 @@ pub struct OpenEnvConfig {
     /// Timeout of a server's reply in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// How long to retry a full server, in seconds.
+    /// How long to retry while a server is full, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub full_timeout_s: f64,
     /// Maximum message size in bytes.

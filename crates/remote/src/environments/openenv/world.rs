@@ -72,7 +72,7 @@ impl OpenEnvSet {
     /// truncated after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, or a server unreachable or not OpenEnv.
+    /// Fails if a setting is invalid, or if a server is unreachable or is not an OpenEnv server.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
         let urls = addresses(&config.urls)?;
         let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
@@ -302,7 +302,8 @@ struct Episode {
 }
 
 impl OpenEnvEnvironment {
-    /// Returns reset arguments; the default seed has 31 bits, which every generator accepts.
+    /// Returns the reset arguments. If the task has no seed, one of 31 bits is drawn, because every
+    /// random number generator accepts those.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());

@@ -1,4 +1,4 @@
-//! Prompts for conversations that the client stores.
+//! Prompts for conversations whose messages the client stores.
 
 use super::{Call, ChatFormat, REPLY};
 use crate::chat::{Message, Tool};
@@ -25,8 +25,8 @@ impl ChatFormat {
         Ok(tokenizer.encode(&text))
     }
 
-    /// Returns the tokens between a reply that made `calls` and the next reply, with the messages
-    /// `following` between them. `last` is the reply's last sampled token.
+    /// Returns the tokens between a reply that made `calls` and the next reply. They contain the
+    /// messages `following` the first reply. `last` is that reply's last sampled token.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`].

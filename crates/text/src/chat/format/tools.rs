@@ -1,7 +1,7 @@
 //! Tool calls and results in multi-turn conversations.
 //!
-//! Replies stay as sampled. Because templates may refer to earlier calls, the text after a reply is
-//! rendered with placeholder calls.
+//! Replies stay as sampled. The text after a reply is rendered with placeholder calls, because
+//! templates may refer to earlier calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -71,11 +71,12 @@ impl ChatFormat {
         self.takes_tools
     }
 
-    /// Renders a reply with these calls, without opening ([`ChatFormat::opening`]) and closing
-    /// token.
+    /// Renders a reply with these calls, without the opening ([`ChatFormat::opening`]) and the
+    /// closing token.
     ///
     /// # Errors
-    /// Fails if the template lacks tools or rejects these calls (Llama 3's rejects several).
+    /// Fails if the template does not support tools or rejects these calls (Llama 3's rejects
+    /// several).
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
@@ -95,8 +96,8 @@ impl ChatFormat {
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply with calls and the next: results and an optional user
-    /// message. `last` is the reply's last sampled token.
+    /// Returns the tokens between a reply with calls and the next reply: the results and,
+    /// optionally, a user message. `last` is the first reply's last sampled token.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template does not support tools.

@@ -1,8 +1,8 @@
-//! Token sequences for supervised fine-tuning, with replies marked.
+//! Token sequences for supervised fine-tuning, in which the replies are marked.
 //!
 //! Prompts and replies are tokenized separately, as in sampling. If the template changes earlier
-//! replies (Qwen3's drops their reasoning), a conversation yields several sequences; each reply
-//! appears in one.
+//! replies (Qwen3's drops their reasoning), a conversation yields several sequences; each reply is
+//! marked in exactly one of them.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
@@ -18,12 +18,12 @@ pub struct Stretch {
 }
 
 impl ChatFormat {
-    /// Returns a conversation's sequences as lists of token spans. `replies` are the ascending
-    /// indices of the messages to train on; messages after the last are dropped.
+    /// Returns a conversation's sequences as lists of token spans. `replies` contains the indices,
+    /// in ascending order, of the messages to train on. Messages after the last of them are
+    /// dropped.
     ///
     /// # Errors
-    /// Fails with the message's index if the template rejects it, or if its reply does not continue
-    /// its prompt.
+    /// Fails if the template rejects a message, or if a reply does not continue its prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
