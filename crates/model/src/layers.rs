@@ -1,8 +1,8 @@
 //! Building blocks for small networks such as TurnRD.
 //!
 //! Functions take row-major slices and are generic over [`Real`]: `f32` for training, `f64` for
-//! gradient checks ([`crate::testing`]). Sums always use [`LANES`] lanes, whatever the CPU's vector
-//! width.
+//! gradient checks ([`crate::testing`]). Sums always use [`LANES`] partial sums, whatever the CPU's
+//! vector width.
 //!
 //! ```
 //! use turnwise_model::layers::{Accumulate, linear};
@@ -24,8 +24,8 @@ pub use crate::ops::linear::{Accumulate, View, ViewMut, linear_backward_bias, ma
 pub use crate::ops::softmax::{softmax, softmax_rows, softmax_rows_backward};
 pub use crate::weights::TensorList;
 
-/// Computes `y = x W^T (+ bias)`, or adds it, for `x` `[rows, inputs]`, `weight`
-/// `[outputs, inputs]` and `shape` `[rows, inputs, outputs]`.
+/// Computes `y = x W^T (+ bias)`, or `y += x W^T (+ bias)` with [`Accumulate::Add`]. `x` is
+/// `[rows, inputs]`, `weight` is `[outputs, inputs]`, and `shape` is `[rows, inputs, outputs]`.
 ///
 /// # Panics
 /// If a slice is too short for the shape.
@@ -40,7 +40,7 @@ pub fn linear<T: Real>(
     ops::linear(None, x, weight, bias, y, accumulate, shape);
 }
 
-/// Computes [`linear`]'s input gradient `d_x = d_y W`, or adds it.
+/// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or adds it to `d_x`.
 ///
 /// # Panics
 /// If a slice is too short for the shape.
@@ -54,7 +54,7 @@ pub fn linear_backward_input<T: Real>(
     ops::linear_backward_input(None, d_y, weight, d_x, accumulate, shape);
 }
 
-/// Computes [`linear`]'s weight gradient, `d_W += d_y^T x`.
+/// Adds the gradient of [`linear`]'s weight, `d_W += d_y^T x`.
 ///
 /// # Panics
 /// If a slice is too short for the shape.

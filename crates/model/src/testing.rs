@@ -23,7 +23,7 @@ pub struct Probe {
     pub entropies: bool,
     /// Includes KLs to the reference.
     pub kls: bool,
-    /// Sequence without loss and gradient.
+    /// Index of a sequence that contributes neither loss nor gradient.
     pub silent: Option<usize>,
 }
 
@@ -91,8 +91,8 @@ pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     pairs.fold(0.0, |most, (a, b)| most.max((a - b).abs()))
 }
 
-/// Panics unless `gradient` is the derivative of `function` at `x`, up to 1e-7 of its largest
-/// entry.
+/// Panics unless `gradient` is the derivative of `function` at `x`, to within 1e-7 of the
+/// gradient's largest entry.
 ///
 /// The five-point central differences in `f64` are accurate to about 1e-9.
 pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: impl FnMut(&[f64]) -> f64) {
@@ -185,8 +185,8 @@ impl TensorDifferences {
         wrong
     }
 
-    /// Panics unless [`Self::wrong`] accepts `gradient`, and rejects it with any tensor set to
-    /// zero.
+    /// Panics unless [`Self::wrong`] accepts `gradient`, and rejects it once any tensor of it is
+    /// set to zero.
     pub fn check(&self, gradient: &[f32], noise: f64) {
         let wrong = self.wrong(gradient, noise);
         assert!(wrong.is_empty(), "{wrong:#?}");

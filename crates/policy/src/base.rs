@@ -9,7 +9,7 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder in a run directory with a copy of the base model, if no other folder keeps it.
+/// Folder in a run directory for a copy of the base model, used if no other folder keeps the model.
 pub const FOLDER: &str = "base";
 
 /// Reference to an adapter's base model in a checkpoint's `state.json`.
@@ -25,8 +25,8 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// References a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) in `folder`, by commit if that is
-    /// a snapshot in the hub's cache.
+    /// References a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) in `folder`, with its commit if
+    /// `folder` is a snapshot in the hub's cache.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -35,8 +35,8 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
-    /// References the model in a folder: by hub id and commit in the hub's cache, else by absolute
-    /// path.
+    /// References the model in a folder: by hub id and commit if the folder is in the hub's cache,
+    /// else by absolute path.
     ///
     /// # Errors
     /// Fails if the folder does not exist.
@@ -129,7 +129,7 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Other tools' `state.json` lacks these.
+/// Keys that a `state.json` written by another tool lacks.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
 #[derive(Deserialize)]

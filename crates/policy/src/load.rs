@@ -30,7 +30,7 @@ impl Policy {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// Like [`Policy::load`]; `notes` gets downloads and the model's origin.
+    /// Loads like [`Policy::load`], and reports downloads and the model's origin to `notes`.
     ///
     /// # Errors
     /// Fails like [`Policy::load`].
@@ -90,8 +90,8 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// Returns the folder of a model, checkpoint, run (newest complete checkpoint) or hub model,
-/// downloaded with the feature `hub`.
+/// Returns the folder of a model, checkpoint, run (its newest complete checkpoint) or hub model.
+/// With the feature `hub`, downloads a missing hub model.
 ///
 /// # Errors
 /// Fails if the model is missing, cannot be downloaded, or was changed in its checkpoint.
@@ -121,7 +121,8 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// A missing name in an existing folder of runs or models cannot be a hub model.
+/// Returns an error for a missing name in an existing folder of runs or models, because it cannot
+/// be the name of a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)

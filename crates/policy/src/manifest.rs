@@ -13,7 +13,7 @@ use crate::run_folder::COMPLETE;
 /// The files of a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// By path in the checkpoint, with `/`.
+    /// Files by their path in the checkpoint, with `/` as separator.
     files: BTreeMap<String, FileFacts>,
 }
 
@@ -50,7 +50,7 @@ impl Manifest {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// Fails if it is missing, invalid or lists no file, and so would verify nothing.
+    /// Fails if the manifest is missing, invalid, or lists no file and so would verify nothing.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -69,7 +69,8 @@ impl Manifest {
     /// reader opens.
     ///
     /// # Errors
-    /// Returns the first file that is missing, changed or unlisted, or that no file is listed.
+    /// Names the first file that is missing, changed or unlisted. Also fails if the manifest lists
+    /// no file with this prefix.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
         if !self.files.keys().any(|name| name.starts_with(prefix)) {
             return Err(format!("{COMPLETE} lists no file of {prefix}, so it cannot be verified"));

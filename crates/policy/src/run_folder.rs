@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::PolicyError;
 use crate::manifest::{Check, Manifest};
 
-/// Last file of a checkpoint: lists all others with sizes and checksums.
+/// Name of a checkpoint's manifest, which is written last and lists all other files with sizes and
+/// checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
 /// Returns a run's checkpoint folders, complete or not, oldest first; SFT precedes RL.
@@ -51,15 +52,16 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 /// Returns a run's newest complete checkpoint.
 ///
 /// # Errors
-/// Fails without one.
+/// Fails if the run has none.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })
 }
 
-/// Returns the checkpoint label of a policy, or of a run's newest complete checkpoint, such as
-/// `step-000060`. `None` outside a run and for a run's `base`.
+/// Returns the label, such as `step-000060`, of the checkpoint that a policy belongs to; for a run
+/// directory, of its newest complete checkpoint. Returns `None` outside a run and for a run's
+/// `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -78,8 +80,8 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// Returns the run of a folder: the run directory, its `base`, a checkpoint, or the policy or
-/// critic in one.
+/// Returns the run that a folder belongs to. The folder may be the run directory, its `base`, a
+/// checkpoint, or the policy or critic in a checkpoint.
 ///
 /// A `config.toml` does not suffice, because any project may have one: the run must also have
 /// pinned tasks (`panel.json`).

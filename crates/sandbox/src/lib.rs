@@ -47,8 +47,8 @@ pub struct Limits {
     pub processes: u32,
     /// Bytes of output, including standard error.
     pub output: usize,
-    /// Bytes of all files in `/work` and `/tmp`, and by which a [`Root`]'s writable folders may
-    /// grow.
+    /// Bytes of all files in `/work` and `/tmp`; also the number of bytes by which a [`Root`]'s
+    /// writable folders may grow.
     pub disk: u64,
     /// Number of files and folders in `/work` and `/tmp`.
     pub files: u32,
@@ -122,17 +122,17 @@ impl Command {
 pub enum End {
     /// Exit code.
     Exited(i32),
-    /// Signal that killed it, such as 9 at a process's CPU limit.
+    /// Signal that killed it, such as 9 if a process exceeded its CPU limit.
     Signalled(i32),
     /// Exceeded [`Limits::wall`].
     WallTime,
     /// Exceeded [`Limits::cpu`].
     CpuTime,
-    /// Exceeded [`Limits::memory`] in total.
+    /// The processes together exceeded [`Limits::memory`].
     Memory,
     /// Exceeded [`Limits::output`].
     Output,
-    /// The writable folders of a [`Root`] exceeded [`Limits::disk`].
+    /// The writable folders of a [`Root`] grew by more than [`Limits::disk`].
     Disk,
 }
 
@@ -143,7 +143,7 @@ pub struct Outcome {
     pub end: End,
     /// Output and standard error, interleaved.
     pub output: Vec<u8>,
-    /// Regular files left in `/work`, without modes.
+    /// Regular files left in `/work`, without their permissions.
     pub files: Files,
     /// Number of skipped entries: unreadable, too deep, too large, or not UTF-8.
     pub left_out: usize,
@@ -165,10 +165,11 @@ pub struct Root {
     pub start: PathBuf,
 }
 
-/// Copies an image folder to be writable in a [`Root`], without sockets, pipes and devices.
+/// Copies an image folder so that it can be writable in a [`Root`]. Leaves out sockets, pipes and
+/// devices.
 ///
 /// # Errors
-/// Fails if reading or writing fails, or without Linux.
+/// Fails if reading or writing fails, or if the system is not Linux.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     #[cfg(target_os = "linux")]
     return linux::copy_folder(from, to);
@@ -179,7 +180,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     }
 }
 
-/// Runs commands, also from several threads at once.
+/// Runs commands; several threads can use it at once.
 #[derive(Debug)]
 pub struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -187,11 +188,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares a sandbox, with `folders` and system folders read-only, and tests it.
+    /// Prepares a sandbox in which `folders` and the system folders are read-only, and tests it.
     ///
     /// # Errors
-    /// Fails without Linux, on an unreadable folder, or if the kernel refuses; the error says what
-    /// to change.
+    /// Fails if the system is not Linux, a folder is unreadable, or the kernel refuses a part of
+    /// the setup; the error says what to change.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });
@@ -205,7 +206,7 @@ impl Sandbox {
     /// Prepares a sandbox with an image as root, and tests it.
     ///
     /// # Errors
-    /// Fails like [`Self::new`], or without `/bin/sh` in the image.
+    /// Fails like [`Self::new`], or if the image has no `/bin/sh`.
     pub fn in_root(root: &Root) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::in_root(root).map(|inner| Self { inner });
@@ -219,8 +220,8 @@ impl Sandbox {
     /// Runs a command and returns when all its processes have ended.
     ///
     /// # Errors
-    /// Fails on an invalid path or argument, too large files, or if the setup fails. A failing
-    /// command is an [`Outcome`].
+    /// Fails if a path or argument is invalid, the files are too large, or the setup fails. A
+    /// command that fails is not an error but an [`Outcome`].
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

@@ -49,8 +49,8 @@ pub(crate) trait Decoding: Debug + Send {
     /// logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
-    /// Returns a row's most probable tokens with log-probs. `place` counts the last step's rows
-    /// with logits.
+    /// Returns a row's most probable tokens with their log-probs. `place` is the row's index among
+    /// the last step's rows with logits.
     fn best(
         &self,
         _place: usize,

@@ -5,7 +5,8 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights of a pass. With an adapter, `gradient` buffers hold only its gradients.
+/// The weights of a pass. If there is an adapter, `gradient` buffers hold only the adapter's
+/// gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
@@ -19,7 +20,7 @@ pub(crate) struct Network<'a, T> {
 pub(crate) struct ValueHead<'a, T> {
     /// `[hidden]` weights, then the bias.
     pub(crate) weights: &'a [T],
-    /// Range in the gradient buffer.
+    /// Range of the value head in the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 

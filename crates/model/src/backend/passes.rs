@@ -40,7 +40,8 @@ impl Second {
 
 /// Forward and backward passes of one lane, with their buffers.
 ///
-/// On a device, the learner binds weights and gradients; those passed here are ignored.
+/// On a device, the passes use the weights and gradients that the learner has bound, and ignore
+/// those passed here.
 pub(crate) trait Passes: Any + Send {
     /// Creates buffers for the reference policy's passes.
     fn beside(&self, config: &ModelConfig) -> Box<dyn Passes>;
@@ -69,8 +70,8 @@ pub(crate) trait Passes: Any + Send {
 
     fn begin_backward(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
-    /// Adds the gradients of each target's statistics; `derivatives` must be zero outside the
-    /// `wanted` sequences.
+    /// Backpropagates from each target's statistics. `derivatives` has the loss's gradients with
+    /// respect to them and must be zero outside the `wanted` sequences.
     fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -80,7 +81,7 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Returns KL divergences in nats. `reference` has run its forward pass.
+    /// Returns KL divergences in nats. `reference` must have run its forward pass.
     fn divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -103,7 +104,8 @@ pub(crate) trait Passes: Any + Send {
         Vec::new()
     }
 
-    /// Backpropagates for the `wanted` sequences, once per forward pass.
+    /// Backpropagates through the layers for the `wanted` sequences. Call this at most once per
+    /// sequence and forward pass, because it overwrites stored values.
     fn backward_layers(
         &mut self,
         network: Network<'_, f32>,

@@ -42,7 +42,7 @@ pub(super) struct Weights {
     pub(super) layers: Vec<Layer>,
 }
 
-/// A file's tensors, of a bare BERT or one with a head.
+/// The tensors of a file, which holds a bare BERT or one with a head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,

@@ -85,7 +85,7 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Fails on a missing BERT or tokenizer, or an unknown module or pooling.
+    /// Fails if the BERT or the tokenizer is missing, or if a module or the pooling is unknown.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);

@@ -30,7 +30,7 @@ pub enum RopeScaling {
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Factor of cosines and sines.
+        /// Factor by which cosines and sines are multiplied.
         attention_factor: f64,
         /// Frequencies with more rotations than this in the original context are unchanged.
         beta_fast: f64,
@@ -49,7 +49,7 @@ pub enum RopeScaling {
 pub struct Rotary {
     /// Radians per position, `[head_dim / 2]`.
     pub frequencies: Vec<f64>,
-    /// Factor of cosines and sines; 1 except for YaRN.
+    /// Factor by which cosines and sines are multiplied; 1 except for YaRN.
     pub attention_factor: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Passes of the decoder over a packed micro-batch, whose rows go through the layers together; only
-//! attention and positions depend on the sequence.
+//! Passes of the decoder over a packed micro-batch. All rows go through the layers together; only
+//! attention and positions depend on a row's sequence.
 
 use crate::backend::Network;
 use crate::cpu::decoder_layer::{Activations, Derivatives, Pass, Scratch};
@@ -20,8 +20,8 @@ pub(crate) struct Workspace<T> {
     recompute: bool,
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last; two alternating buffers without a
-    /// backward pass.
+    /// Residual stream before each layer and after the last. Without a backward pass, there are
+    /// only two alternating buffers.
     residual: Vec<Vec<T>>,
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
@@ -150,8 +150,9 @@ impl<T: Real> Workspace<T> {
         self.head.begin_backward(packing.outputs.len(), network.into().parameters.config.hidden_size);
     }
 
-    /// Backpropagates through the output layer. Gradients of each target's log-prob and entropy (or
-    /// value) must be zero outside the `wanted` sequences.
+    /// Backpropagates through the output layer. `derivatives` has the loss's gradients with respect
+    /// to each target's log-prob and entropy, or to its value; they must be zero outside the
+    /// `wanted` sequences.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -166,8 +167,8 @@ impl<T: Real> Workspace<T> {
 
     /// Backpropagates through the layers for the `wanted` sequences.
     ///
-    /// Overwrites stored values, so each row can be in only one call, with all sequences that share
-    /// it.
+    /// Overwrites stored values, so a row may take part in only one call, together with all
+    /// sequences that share it.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

@@ -121,7 +121,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Sets `d_x` and adds to `gradient`.
+    /// Sets `d_x` and adds the weights' gradients to `gradient`.
     fn project_backward(
         &self,
         projection: &Projection,

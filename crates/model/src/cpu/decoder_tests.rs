@@ -221,8 +221,8 @@ fn a_large_vocabulary_goes_in_chunks() {
     assert!(statistics.iter().all(|row| row.entropy > 1.0));
 }
 
-/// Returns the largest relative error of any tensor's gradient, and the cosine with the exact
-/// gradient.
+/// Returns the largest relative error of any tensor's gradient, and the cosine between the whole
+/// gradient and the exact one.
 fn compare(layout: &crate::ParameterLayout, found: &[f32], exact: &[f64]) -> (f64, f64) {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let mut worst = 0.0f64;

@@ -27,7 +27,7 @@ pub(crate) struct ReferenceRows<'a, T> {
     pub(crate) head: &'a HeadState<T>,
 }
 
-/// Buffers with one row per row that predicts a token ([`Packing::outputs`]).
+/// Buffers with one row for each row of the packing that predicts a token ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
     pub(crate) bf16: Option<Kernel>,
@@ -60,13 +60,13 @@ pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Returns the rows of a chunk, which affect the last bits of the output layer's gradient.
+/// Returns the number of rows per chunk. It changes the rounding of the output layer's gradient.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of buffers without divergences, for one row per target.
+    /// Returns the bytes of all buffers but those for divergences, if each target has its own row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -151,8 +151,8 @@ impl<T: Real> HeadState<T> {
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Sets the gradients of each target's log-prob and entropy (or value), for the outputs in
-    /// `wanted`.
+    /// Backpropagates through the head for the outputs in `wanted`. `derivatives` has the loss's
+    /// gradients with respect to each target's log-prob and entropy, or to its value.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -283,8 +283,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Backpropagates through the final norm; `put` gets each wanted row's output index and
-    /// gradient.
+    /// Backpropagates through the final norm. `put` gets the output index and the gradient of each
+    /// wanted row.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -364,8 +364,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Splits divergences into runs with one kind of second distribution, short enough for both sides'
-/// logits.
+/// Splits divergences into runs whose second distributions are of one kind, and which are short
+/// enough that the logits of both sides fit.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

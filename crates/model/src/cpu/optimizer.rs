@@ -79,8 +79,8 @@ impl OptimizerState {
         (rates, (1.0 - learning_rate * config.weight_decay) as f32)
     }
 
-    /// Applies one update with a finite gradient of global norm `norm`. `tensors` lists, in order,
-    /// the tensors of `gradient`, `weights` and moments.
+    /// Applies one update with a finite gradient of global norm `norm`. `tensors` lists the tensors
+    /// of `gradient`, `weights` and the moments, in their common order.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -119,7 +119,7 @@ impl OptimizerState {
     /// with the step count in the header.
     ///
     /// # Errors
-    /// Fails if the file cannot be written, or the tensors need more moments.
+    /// Fails if the file cannot be written, or if there are fewer moments than the tensors need.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {

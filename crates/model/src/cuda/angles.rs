@@ -6,7 +6,7 @@ use super::memory::{Buffer, Part};
 use crate::ModelConfig;
 use crate::ops::rope::RopeTable;
 
-/// `[positions, cosines | sines]`, up to the longest sequence so far.
+/// Cosines and sines, `[positions, cosines | sines]`, up to the longest sequence so far.
 pub(crate) struct Angles {
     table: RopeTable<f32>,
     buffer: Buffer<f32>,

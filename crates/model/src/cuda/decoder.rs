@@ -1,6 +1,6 @@
-//! The decoder's layers over a packed micro-batch. The residual stream and its gradient are f32,
-//! all other stored values bfloat16. The backward pass recomputes the gated product, and with
-//! `recompute` everything but the layer inputs.
+//! The decoder's layers over a packed micro-batch. The residual stream and its gradient are f32;
+//! all other stored values are bfloat16. The backward pass recomputes the gated product or, with
+//! `recompute`, everything but the layer inputs.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub(crate) struct Trained {
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
     on_host: OnceLock<Weights>,
-    /// Initial weights: their layout and an adapter's base.
+    /// The initial weights, for their layout and an adapter's base.
     like: Weights,
     moments: OnceLock<OptimizerState>,
 }

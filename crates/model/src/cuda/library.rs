@@ -151,8 +151,8 @@ fn newest_major() -> Option<c_int> {
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// Returns file names to try: versions up to the driver's, then no version. A library newer than
-/// the driver can be loaded but fails on the first call.
+/// Returns file names to try: those with a version, up to the driver's, then the name without one.
+/// A library newer than the driver can be loaded but fails on the first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()

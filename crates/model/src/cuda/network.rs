@@ -202,7 +202,8 @@ impl Low {
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// Sets the dropout of the next passes, given each row's sequence and the widest input.
+    /// Sets the dropout of the next passes, given each row's sequence and position and the width of
+    /// the widest input.
     pub(crate) fn begin(
         &mut self,
         dropout: Option<Dropout>,
@@ -273,7 +274,8 @@ impl Linear<'_> {
         matrix(self.network.at(&self.weight), self.inputs)
     }
 
-    /// Computes `y = x W^T + b` plus the adapter; queries, keys and values get no bias here.
+    /// Computes `y = x W^T + b` plus the adapter's output. The biases of queries, keys and values
+    /// are not added here.
     pub(crate) fn forward(
         &self,
         x: Part<Bf16>,

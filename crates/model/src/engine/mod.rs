@@ -199,7 +199,7 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Requests with a cached session start first, so that it is not evicted.
+    /// Starts queued requests. Those with a cached session start first, so that it is not evicted.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -284,8 +284,8 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Copies keys and values that another slot has computed. Returns true if waiting would let the
-    /// request reuse more. Requests wait only for older ones, so the oldest never waits.
+    /// Copies keys and values that another slot has computed. Returns true if the request could
+    /// reuse more by waiting. It waits only for older requests, so the oldest never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];

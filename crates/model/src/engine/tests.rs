@@ -304,8 +304,8 @@ fn company_and_order_change_no_bit_of(config: ModelConfig, compute: Compute) {
     assert_ne!(bits(&other.poll().unwrap()[0]), bits(completion));
 }
 
-/// A bf16 learner is nearer to a bf16 engine, but not equal, because it also rounds attention's
-/// products.
+/// A bf16 learner's log-probs are nearer to a bf16 engine's than to an `f32` engine's, but not
+/// equal, because the learner also rounds attention's products.
 #[test]
 fn products_are_rounded_as_a_learner_rounds_them() {
     if Compute::Bf16.kernel().is_none() {

@@ -20,7 +20,8 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// `place` counts only rows with logits.
+    /// Creates the report of a sampled token. `place` is its row's index among the rows with
+    /// logits.
     pub(super) fn of(
         backend: &dyn Decoding,
         active: &Active,

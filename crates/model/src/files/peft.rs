@@ -60,7 +60,8 @@ pub struct AdapterBase {
 /// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
-    /// Settings; `targets` are those of the file, not of the weights.
+    /// Settings. Their `targets` are as written in the file and may differ from those of the
+    /// weights.
     pub config: LoraConfig,
     /// Base model, if known.
     pub base: Option<AdapterBase>,
@@ -247,8 +248,8 @@ fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Removes what differs between files: the wrapper's prefix, the adapter's name, and
-/// `language_model`.
+/// Removes the parts of a tensor's name that differ between files: the wrapper's prefix, the
+/// adapter's name, and `language_model`.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
     name.replace("model.language_model.", "model.")

@@ -70,7 +70,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the fallback if this machine does not support the setting.
+    /// Describes the fallback if this machine lacks the setting's fastest instructions.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

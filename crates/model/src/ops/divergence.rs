@@ -32,8 +32,8 @@ pub(crate) fn row_divergence<T: Real>(first: &[T], second: &[T], log_sums: [T; 2
     vectorised(Rows, (first, second, log_sums))
 }
 
-/// Overwrites both rows with the gradient of `d KL[p || q]`: `d p_j (ln p_j - ln q_j - KL)` and
-/// `d (q_j - p_j)`.
+/// Overwrites both rows with their gradients, given the loss's gradient `d` with respect to
+/// `KL[p || q]`: the first with `d p_j (ln p_j - ln q_j - KL)`, the second with `d (q_j - p_j)`.
 pub(crate) fn row_divergence_backward<T: Real>(
     first: &mut [T],
     second: &mut [T],

@@ -5,7 +5,7 @@ use super::dispatch::{Loop, add_assign, vectorised};
 /// Elements summed at a time, for gradient and norm.
 pub(crate) const CHUNK: usize = 1 << 14;
 
-/// Adds up each lane's gradient from `first` on, and returns the sum of squares.
+/// Adds up the lanes' gradients, from element `first` on, and returns the sum of squares.
 struct AddAndSquare;
 
 impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {

@@ -26,8 +26,8 @@ pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T]
     vectorised(Rows, ([x, weight], [epsilon, share], [y, inverse]));
 }
 
-/// Adds `r (g - x r^2 mean(g x))` with `g = d_y w` to `d_x`, and unless the weight is frozen,
-/// `d_y x r` summed over rows to `d_weight`.
+/// Adds `r (g - x r^2 mean(g x))` with `g = d_y w` to `d_x`. Unless the weight is frozen, also adds
+/// the sum of `d_y x r` over rows to `d_weight`.
 pub(crate) fn rms_norm_backward<T: Real>(
     d_y: &[T],
     x: &[T],

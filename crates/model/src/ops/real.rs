@@ -1,9 +1,9 @@
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// Arguments: `m`, `n`, `k`; the destination with column and row stride, and whether it is read;
-/// left and right operand with strides; factors for destination and product; three conjugation
-/// flags; the number of threads.
+/// Arguments: `m`, `n`, `k`; the destination with its column and row stride, and whether it is
+/// read; the left and the right operand with their strides; the factors of the destination and of
+/// the product; three conjugation flags; the number of threads.
 pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,

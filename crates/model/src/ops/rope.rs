@@ -36,9 +36,9 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Sets time, row and column of each row of a micro-batch; without `places`, positions are
-    /// token indices. `sections` counts the rotary pairs of each (M-RoPE; Wang et al. (2024),
-    /// "Qwen2-VL").
+    /// Sets the time, row and column of each row of a micro-batch. Without `places`, positions are
+    /// token indices. `sections` has the number of rotary pairs for each of the three (M-RoPE; Wang
+    /// et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -88,7 +88,7 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Rotates rows of `x` by rows `[cosines | sines]` of `table`, `half` each.
+/// Rotates rows of `x` with the rows `[cosines | sines]` of `table`, which have `half` of each.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,

@@ -42,7 +42,7 @@ pub fn softmax_rows<T: Real>(scores: &mut [T], width: usize) {
     vectorised(Rows, (scores, width));
 }
 
-/// Replaces probability gradients with score gradients for [`softmax_rows`]:
+/// Replaces the gradients of [`softmax_rows`]' probabilities with those of its scores:
 /// `d_s = p (d_p - sum(p d_p))`.
 pub fn softmax_rows_backward<T: Real>(probabilities: &[T], derivatives: &mut [T], width: usize) {
     struct Rows;

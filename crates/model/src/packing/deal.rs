@@ -5,8 +5,9 @@ use crate::ModelConfig;
 /// Returns each lane's micro-batches, as sequence indices. Skips sequences without tokens to
 /// predict.
 ///
-/// A micro-batch has at most `budget` input tokens, or one longer sequence. In order of descending
-/// cost, each sequence goes to the cheapest micro-batch and each micro-batch to the cheapest lane.
+/// A micro-batch has at most `budget` input tokens, or one longer sequence. In descending order of
+/// cost, each sequence goes to the cheapest micro-batch with room, and each micro-batch to the
+/// cheapest lane.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,

@@ -15,10 +15,10 @@ pub(crate) struct Shared<'a> {
 /// Distributes sequences like [`deal()`](super::deal()), keeping those with a common prefix
 /// together.
 ///
-/// Sorts sequences, so each adds only the rows not shared with its predecessor. Cuts the list at
-/// the shortest shared prefixes until each piece is within `budget` and a cost limit; a prefix on
-/// both sides of a cut is computed twice. Of several limits, takes the one whose slowest lane is
-/// fastest.
+/// Sorts the sequences, so that each adds only the rows that it does not share with its
+/// predecessor. Cuts the list at the shortest shared prefixes until each piece is within `budget`
+/// and a cost limit; a prefix on both sides of a cut is computed twice. Tries several cost limits
+/// and takes the one whose slowest lane is fastest.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -69,7 +69,7 @@ struct Families<'a> {
     order: Vec<usize>,
     /// Position of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Tokens that each shares with its predecessor in `order`.
+    /// Number of tokens that each sequence shares with its predecessor in `order`.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }
@@ -98,7 +98,7 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds a sequence, whose first `before` tokens `piece` already has.
+    /// Adds a sequence to `piece`, which already has its first `before` tokens.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];

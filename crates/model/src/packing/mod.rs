@@ -54,8 +54,8 @@ impl Packing {
         self.fill_rows(sequences, true);
     }
 
-    /// Only here are rows shifted: the row at position `p - 1` predicts token `p`. Later tokens are
-    /// not computed.
+    /// Fills the rows. This is the only place where rows are shifted: the row at position `p - 1`
+    /// predicts token `p`. Tokens after the last predicting row are not computed.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -138,7 +138,8 @@ impl Packing {
         self.offsets[sequence]..self.offsets[sequence + 1]
     }
 
-    /// Returns ranges in position order; none in a flat packing.
+    /// Returns the ranges of earlier rows that a sequence shares, in position order; none in a flat
+    /// packing.
     pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
@@ -171,7 +172,8 @@ impl Packing {
         places
     }
 
-    /// Returns the id and position of each row; each must belong to a single sequence.
+    /// Returns the sequence's id and the position of each row. Each row must belong to a single
+    /// sequence.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
         (first..self.sequences())

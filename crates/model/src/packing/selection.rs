@@ -20,9 +20,9 @@ pub(crate) struct Run {
 /// The rows that some sequences need: their own and their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// Rows that some sequences need: their own and their paths.
-    pub(crate) runs: Vec<Run>,
     /// Maximal runs in ascending order.
+    pub(crate) runs: Vec<Run>,
+    /// True if all rows are selected.
     pub(crate) whole: bool,
 }
 

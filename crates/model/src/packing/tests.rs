@@ -78,7 +78,8 @@ fn largest(a: &[[f64; 2]], b: &[[f64; 2]]) -> f64 {
     both.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
 }
 
-/// Sequences with derivatives: all, one, and some whose ancestors have none.
+/// Returns choices of the sequences that have derivatives: all, one, some whose ancestors have
+/// none, and none.
 fn choices() -> Vec<Vec<bool>> {
     let of = |wanted: &[usize]| (0..10).map(|index| wanted.contains(&index)).collect();
     vec![vec![true; 10], of(&[1]), of(&[2, 5, 7]), of(&[0, 3, 6, 9]), of(&[4, 8]), of(&[])]

@@ -12,8 +12,8 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Rows before each branch that leaves this one. Branches from the same row start with
-    /// different tokens.
+    /// Branches that leave this one: the number of this one's rows before each, and its index.
+    /// Branches that leave at the same row start with different tokens.
     children: Vec<(usize, usize)>,
 }
 

@@ -130,8 +130,8 @@ impl VisionConfig {
     /// Replaces each image token in a prompt, in order, with the tokens of an image.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] if image tokens and images differ in number. Tokens count
-    /// even if prompt text spells out their name.
+    /// Returns [`ModelError::Setting`] if the number of image tokens differs from that of images.
+    /// An image token counts even if it comes from prompt text that spells out its name.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {

@@ -11,8 +11,8 @@ use crate::ModelError;
 /// First token id of images, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Maximum bytes of images in memory; beyond it, the least recently used that are not in use are
-/// dropped.
+/// Maximum bytes of images in memory. Beyond it, the least recently used images are dropped, except
+/// those in use.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Token ids of an image.
@@ -227,7 +227,7 @@ impl Pictures {
     /// Returns a token's time, row and column, given the preceding token and its position.
     ///
     /// In text, all three advance by one. In an image, time is constant, and row and column follow
-    /// the merged patch. After it, positions advance by its longer side.
+    /// the merged patch. After an image, positions advance by the length of its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,

@@ -20,8 +20,8 @@ fn kernel(x: f64) -> f64 {
     }
 }
 
-/// Returns the taps of every output pixel; the kernel (Keys cubic, `a = -0.5`) is widened to shrink
-/// images.
+/// Returns the taps of every output pixel. The kernel (Keys cubic, `a = -0.5`) is widened if the
+/// image shrinks.
 fn taps(from: usize, to: usize) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let widening = scale.max(1.0);

@@ -1,7 +1,8 @@
 //! Memory for training and sampling on an NVIDIA GPU.
 //!
-//! A trained weight takes 18 bytes: bf16 copy 2, f32 master 4, two moments 8, gradient 4. A frozen
-//! one takes 2 bytes. Buffers match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
+//! A trained weight takes 18 bytes: 2 for the bf16 copy, 4 for the f32 master weight, 8 for two
+//! moments and 4 for the gradient. A frozen one takes 2 bytes. Buffers match `cuda/decoder.rs`,
+//! `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};
@@ -13,8 +14,8 @@ const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum prompt tokens per sampling step, and maximum blocks that share a row's keys. Must match
-/// `cuda/engine.rs`.
+/// Maximum number of prompt tokens per sampling step. `SPLITS` is the maximum number of blocks that
+/// share a row's keys. Both must match `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 

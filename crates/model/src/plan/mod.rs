@@ -58,7 +58,7 @@ pub struct PlanSettings {
     pub second_gradient: bool,
     /// Total and trained parameters of a separate critic.
     pub critic: Option<[usize; 2]>,
-    /// Number and settings of one process's samplers.
+    /// Number of samplers in one process, and their settings.
     pub sampling: Option<(usize, EngineConfig)>,
     /// Rollouts during training (`rollout.max_staleness`); 0 if sampling and training alternate.
     pub staleness: u64,
@@ -69,7 +69,7 @@ pub struct PlanSettings {
 }
 
 impl PlanSettings {
-    /// Returns the parameters that a pass reads: base and adapter.
+    /// Returns the number of parameters that a pass reads: those of the base and of the adapter.
     fn read(&self, weights: u64) -> u64 {
         let trainable = self.trainable as u64;
         if trainable == weights { weights } else { weights + trainable }
@@ -84,8 +84,8 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the plan for one process that trains on the CPU, with full micro-batches in all
-    /// lanes and every token a target.
+    /// Returns the plan for one process that trains on the CPU, if all lanes have full
+    /// micro-batches and every token is a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let weights = ParameterLayout::new(config).len as u64;
@@ -165,8 +165,8 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// Moves the sampling items to [`PlanPhase::Always`], once per concurrent rollout. Each rollout
-    /// from an earlier step also keeps its weights.
+    /// Moves the sampling items to [`PlanPhase::Always`], counting them once per concurrent
+    /// rollout. A rollout that began in an earlier step also keeps that step's weights.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;

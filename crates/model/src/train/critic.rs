@@ -3,7 +3,7 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
 /// PPO's value model: `V(s_t) = w . norm(h_t) + b`, with the hidden state `h_t` of the position
-/// before token `t`. A copy of the policy's layers, or an adapter on its base.
+/// before token `t`. It has a copy of the policy's layers, or an adapter on the policy's base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
@@ -11,7 +11,7 @@ impl Critic {
     /// [`crate::load_critic`], [`crate::Adapter::critic`]).
     ///
     /// # Errors
-    /// Fails without a value head, and like [`NativeLearner::new`].
+    /// Fails like [`NativeLearner::new`], or if the weights have no value head.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -23,7 +23,7 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
-    /// Returns the value before each response token, by sequence.
+    /// Returns the value before each response token, one list per sequence.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Learner::logprobs`].

@@ -176,7 +176,8 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     (logprobs, entropies, report.loss, learner.gradient().iter().copied().map(f64::from).collect())
 }
 
-/// Returns the largest errors of outputs, loss, and gradients relative to their tensor's norm.
+/// Returns the largest errors of the outputs, of the loss, and of the gradients; the last are
+/// relative to their tensor's norm.
 fn distances(
     case: &Value,
     layout: &ParameterLayout,

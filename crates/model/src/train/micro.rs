@@ -67,7 +67,7 @@ pub(crate) struct Found<T> {
     pub(crate) value: T,
 }
 
-/// A micro-batch after its forward pass: sequences, then their masked contexts.
+/// A micro-batch after its forward pass. It has the sequences, followed by their masked contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     members: &'a [usize],
@@ -211,9 +211,9 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Returns the divergences in this order: each member's targets against the reference; then,
-    /// per masked context, its original targets against the masked ones, and these against the
-    /// reference.
+    /// Returns the divergences in this order: first, those between each member's targets and the
+    /// reference; then, for each masked context, those between its original and its masked targets,
+    /// and those between the masked targets and the reference.
     fn terms(&self, passes: RequiredPasses, skipped: usize) -> Vec<Divergence> {
         let packing = &self.lane.packing;
         let mut terms = Vec::new();
@@ -239,7 +239,8 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// Returns a masked context's response targets, in its sequence and after the masked prompt.
+    /// Returns the ranges of a masked context's response targets: in its sequence, and after the
+    /// masked prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.batch.masked_contexts[masked_context];

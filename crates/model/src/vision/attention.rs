@@ -66,8 +66,8 @@ impl Windows<'_> {
         softmax_rows(scores, block.length);
     }
 
-    /// Computes `out = softmax(Q K^T / sqrt(width)) V`; large images are split over threads by
-    /// queries.
+    /// Computes `out = softmax(Q K^T / sqrt(width)) V`. For large images, the queries are split
+    /// over threads.
     pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scores: &mut Vec<T>) {
         let hidden = self.hidden();
         let mut jobs = Vec::new();
@@ -109,8 +109,8 @@ impl Windows<'_> {
         }
     }
 
-    /// Adds the gradient of [`Windows::forward`] to `d_qkv`; large images are split over threads by
-    /// heads.
+    /// Adds the gradient of [`Windows::forward`] to `d_qkv`. For large images, the heads are split
+    /// over threads.
     pub(super) fn backward<T: Real>(&self, qkv: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (hidden, width) = (self.hidden(), self.width);
         let heads = 0..self.heads;

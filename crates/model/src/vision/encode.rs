@@ -112,7 +112,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and distributes the others over lanes, depending only on the jobs.
+/// Separates the large jobs and distributes the others over lanes. The result depends only on the
+/// jobs and `lanes`.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);

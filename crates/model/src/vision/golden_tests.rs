@@ -1,5 +1,5 @@
-//! Compares image processor and model with `transformers`; `tests/golden/qwen2_5_vl/make.py` wrote
-//! the files.
+//! Compares the image processor and the model with `transformers`, through files written by
+//! `tests/golden/qwen2_5_vl/make.py`.
 
 use serde_json::Value;
 use turnwise_core::{

@@ -12,7 +12,7 @@ pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
     /// Standardized rows of a layer norm.
     pub(super) standard: Vec<T>,
-    /// Inverse standard deviation or root mean square per row.
+    /// For each row, the inverse of its standard deviation (layer norm) or of its root mean square.
     pub(super) inverse: Vec<T>,
 }
 

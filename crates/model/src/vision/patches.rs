@@ -2,7 +2,8 @@ use super::{Prepared, VisionConfig};
 use crate::Real;
 
 impl Prepared {
-    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`, by merged patch.
+    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`, ordered so that
+    /// the patches merged into one token are adjacent.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();

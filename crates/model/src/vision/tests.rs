@@ -16,7 +16,8 @@ use crate::{
     Weights, load_model, save_model,
 };
 
-/// Merged patches of 8 pixels, windows of two by two.
+/// Returns a model with merged patches of 8 pixels per side and windows of two by two merged
+/// patches.
 pub(crate) fn config() -> ModelConfig {
     let vision = VisionConfig {
         kind: TowerKind::Qwen25Vl,

@@ -1,5 +1,5 @@
 //! The vision tower's forward pass. Merged patches are sorted by attention window, so that each
-//! window is a range of rows, and restored at the end.
+//! window is a range of rows; the features are put back in their original order at the end.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ pub(super) struct Activations<T> {
     pub(super) attended: Vec<T>,
     pub(super) middle: Vec<T>,
     pub(super) norm2: Normed<T>,
-    /// MLP before and after the nonlinearity.
+    /// Hidden layer of the MLP, before and after the nonlinearity.
     pub(super) up: Vec<T>,
     pub(super) activated: Vec<T>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Trace<T> {
     pub(super) x: Vec<Vec<T>>,
     pub(super) blocks: Vec<Activations<T>>,
     pub(super) normed: Normed<T>,
-    /// Merger before and after the nonlinearity.
+    /// Hidden layer of the merger, before and after the nonlinearity.
     pub(super) inner: Vec<T>,
     pub(super) activated: Vec<T>,
     /// `[tokens, width]`.

@@ -16,7 +16,7 @@ impl Weights {
     /// Returns a base model with an adapter.
     ///
     /// # Errors
-    /// Fails if the adapter fits another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
@@ -32,11 +32,11 @@ impl Weights {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// Returns a model with each adapted `W` merged to `W + s B A`; copies nothing without an
-    /// adapter.
+    /// Returns a model in which each adapted `W` is replaced by `W + s B A`. Without an adapter,
+    /// copies nothing.
     ///
     /// # Errors
-    /// Fails if the adapter fits another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();

@@ -3,9 +3,10 @@ use turnwise_core::Seed;
 use crate::{ModelConfig, ModelError, ParameterLayout, Parameters};
 
 impl Parameters<f32> {
-    /// Returns random weights: normal matrices with deviation `initializer_range`, unit norms and
-    /// zero biases. Each layer's two projections into the residual stream are scaled by
-    /// `1 / sqrt(2 layers)` as in GPT-2 (Radford et al. 2019), unlike in `transformers`' Qwen2.
+    /// Returns random weights: matrices are normal with standard deviation `initializer_range`,
+    /// norms are one and biases zero. Each layer's two projections into the residual stream are
+    /// scaled by `1 / sqrt(2 layers)` as in GPT-2 (Radford et al. 2019), unlike in `transformers`'
+    /// Qwen2.
     ///
     /// # Errors
     /// Fails like [`ModelConfig::check`].

@@ -98,7 +98,8 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`; equals `embedding` if tied and in critics, which have none.
+    /// Output layer, `[vocab, hidden]`. Equals `embedding` if tied, and in critics, which have no
+    /// output layer.
     pub output: Range<usize>,
     /// A critic's value head: `[hidden]` weights and one bias.
     pub value: Option<Range<usize>>,
@@ -271,7 +272,8 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights, which shows whether dependent files belong to them.
+    /// Returns the CRC-32C of the weights, which shows whether files that depend on them still
+    /// match.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(bytemuck::cast_slice(&self.data))
     }

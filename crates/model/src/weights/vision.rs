@@ -38,7 +38,7 @@ pub(crate) struct VisionLayout {
     /// First layer of the merger, a square matrix.
     pub(crate) merge_weight: Range<usize>,
     pub(crate) merge_bias: Range<usize>,
-    /// Second layer of the merger, as wide as the decoder.
+    /// Second layer of the merger; its outputs are as wide as the decoder.
     pub(crate) out_weight: Range<usize>,
     pub(crate) out_bias: Range<usize>,
 }

@@ -6,8 +6,8 @@ use hf_hub::{Repo, RepoType};
 use super::{Cache, HubModel};
 use crate::Notes;
 
-/// All files come from the commit of the revision at the start. The cache records the revision
-/// after the last file.
+/// Downloads all files from one commit, to which the revision is resolved at the start. The
+/// revision is recorded in the cache only after the last file.
 pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
     // `ApiBuilder::from_env` knows fewer variables, and panics without a home.

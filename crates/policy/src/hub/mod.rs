@@ -105,7 +105,8 @@ impl Cache {
     }
 }
 
-/// Like Python's `expanduser` and `expandvars`; unset variables stay.
+/// Expands a path like Python's `expanduser` and `expandvars`; unset variables are left as they
+/// are.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -160,12 +161,12 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// `None` outside the hub's cache.
+/// Returns `None` if the folder is outside the hub's cache.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// `None` if `text` is not a hub model's name.
+/// Returns `None` if `text` is not a hub model's name.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

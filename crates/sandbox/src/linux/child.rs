@@ -14,11 +14,12 @@ use crate::Stage;
 
 pub(super) const USER: u32 = 1000;
 
-/// Descriptors of the first process: socket to the program, output pipe, Landlock rules.
+/// Descriptors of the first process: the socket to the calling program, the output pipe and the
+/// Landlock rules.
 const CONTROL: c_int = 3;
 const OUTPUT: c_int = 4;
 const RULES: c_int = 5;
-/// Above `CONTROL`, `OUTPUT` and `RULES`.
+/// Lowest number for temporary copies of descriptors, above `CONTROL`, `OUTPUT` and `RULES`.
 const HIGH: c_int = 64;
 
 pub(super) const MOST_MOUNTS: usize = 48;
@@ -46,7 +47,7 @@ pub(super) struct Plan<'a> {
     pub(super) file_folders: &'a [CString],
     pub(super) files: &'a [(CString, &'a [u8])],
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock rights below paths that only the new root has.
+    /// Landlock rights below paths that exist only in the new root.
     pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     /// User and group id in the sandbox.
@@ -81,7 +82,7 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Closes all other descriptors, including other sandboxes'.
+/// Closes all other descriptors, including those of other sandboxes.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;

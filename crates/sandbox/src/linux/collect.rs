@@ -14,7 +14,7 @@ use crate::Files;
 
 const DEPTH: usize = 24;
 
-/// At most `budget` bytes; also counts skipped entries.
+/// Returns files of at most `budget` bytes in total, and the number of skipped entries.
 pub(super) fn collect(work: &OwnedFd, budget: u64) -> (Files, usize) {
     let mut collected = Collected { files: Files::new(), left_out: 0, budget };
     collected.folder(work, "", 0);

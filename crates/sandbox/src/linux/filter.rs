@@ -12,12 +12,12 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Always allowed.
+/// System calls that are always allowed.
 ///
 /// Excluded on purpose: `socket`, `ptrace`, mounts, namespaces, keys, `bpf`, `perf_event_open`,
 /// `io_uring_*`, `userfaultfd`, `mknod`, `pidfd_getfd`, modules, clocks; System V IPC and
-/// `memfd_create`, whose memory no limit counts; and `clone3`, whose flags a filter cannot read
-/// (the C library falls back to `clone`).
+/// `memfd_create`, because no limit counts their memory; and `clone3`, because a filter cannot read
+/// its flags (the C library falls back to `clone`).
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
     // Files.

@@ -1,8 +1,8 @@
-//! System calls between the start of a process and its command.
+//! Makes the system calls between the start of a process and its command.
 //!
-//! The new process copies one thread, so locks held by others, such as the allocator's, are never
-//! released. Therefore nothing here allocates, locks or panics, and calls whose C wrapper does more
-//! (`fork`, `setresuid`, `sigaction`) are made directly.
+//! The new process has a copy of only one thread, so locks that other threads held, such as the
+//! allocator's, are never released. Therefore nothing here allocates, locks or panics, and system
+//! calls whose C wrapper does more (`fork`, `setresuid`, `sigaction`) are made directly.
 
 #![expect(unsafe_code, reason = "the standard library has none of these calls")]
 
@@ -74,7 +74,8 @@ pub(super) enum Side {
     Old { process: i32, handle: c_int },
 }
 
-/// Copies this thread as a process with `clone3`'s flags; `handle` gives the parent a pidfd.
+/// Copies this thread into a new process, with `clone3`'s flags; if `handle` is set, the parent
+/// gets a pidfd.
 pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     let mut descriptor: c_int = -1;
     let flags = flags | if handle { libc::CLONE_PIDFD } else { 0 };
@@ -180,7 +181,7 @@ pub(super) fn bind(source: &CStr, target: &CStr) -> Done {
     call!(libc::SYS_mount, source.as_ptr(), target.as_ptr(), none, libc::MS_BIND, none).map(drop)
 }
 
-/// Copies a mount recursively, unattached.
+/// Copies a mount and those below it, without attaching the copy.
 pub(super) fn copy_mount(source: &CStr) -> Result<c_int, Errno> {
     let flags = OPEN_TREE_CLONE | c_long::from(libc::AT_RECURSIVE) | c_long::from(libc::O_CLOEXEC);
     call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags).map(|number| number as c_int)
@@ -192,7 +193,7 @@ pub(super) fn place_mount(mount: c_int, target: &CStr) -> Done {
         .map(drop)
 }
 
-/// Sets a mount's attributes, recursively with `below`.
+/// Sets a mount's attributes, and if `below` is set, those of all mounts below it.
 pub(super) fn set_mount(target: &CStr, attributes: u64, below: bool) -> Done {
     let attributes = MountAttr { set: attributes, clear: 0, propagation: 0, user_namespace: 0 };
     let flags = if below { libc::AT_RECURSIVE } else { 0 };
@@ -257,7 +258,7 @@ pub(super) fn drop_capabilities() -> Done {
     call!(libc::SYS_capset, header.as_ptr(), none.as_ptr()).map(drop)
 }
 
-/// 0 without Landlock.
+/// Returns the version of Landlock, or 0 if the kernel lacks it.
 pub(super) fn landlock_version() -> i64 {
     let ask_version = 1;
     call!(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, ask_version).unwrap_or(0)

@@ -50,7 +50,8 @@ pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
 }
 
 impl Layout {
-    /// Adds folders to the default layout; fails on `/`, unreadable ones or too many.
+    /// Adds folders to the default layout. Fails if a folder is `/` or unreadable, or if there are
+    /// too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
@@ -86,7 +87,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// An image's entries with this system's devices.
+    /// Returns the layout of an image's entries, with this system's devices.
     pub(super) fn of_image(root: &Root) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();

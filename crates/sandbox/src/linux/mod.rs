@@ -41,7 +41,7 @@ const NOBODY: u32 = 65_534;
 /// Interval of memory and CPU checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Interval of size checks.
+/// Interval between checks of the writable folders' size.
 const MEASURE: Duration = Duration::from_millis(500);
 
 /// Landlock version to request; older kernels enforce what they support.
@@ -211,8 +211,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the rights in `/work` and `/tmp`: all that this kernel knows (it rejects others) except
-/// devices.
+/// Returns the rights in `/work` and `/tmp`: all except those for devices, limited to the rights
+/// that this kernel knows, because it rejects others.
 fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
@@ -416,7 +416,7 @@ impl Seen {
         }
     }
 
-    /// False without a message.
+    /// Returns false if no message has arrived.
     fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
         let mut bytes = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

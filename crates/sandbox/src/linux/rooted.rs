@@ -51,7 +51,7 @@ fn copy(from: &Path, to: &Path, give_away: bool, depth: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Ignores files that disappear meanwhile.
+/// Returns a folder's size on disk in bytes. Ignores files that disappear while it is measured.
 pub(super) fn size(folder: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![(folder.to_owned(), 0)];

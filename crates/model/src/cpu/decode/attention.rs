@@ -1,5 +1,5 @@
-//! Attention `out = softmax(q k^T / sqrt(width)) v` of a step's rows over positions up to their
-//! own.
+//! Computes the attention `out = softmax(q k^T / sqrt(width)) v` of a step's rows. Each row attends
+//! to the positions up to its own.
 //!
 //! Rows that read the same pages, and query heads that share a key/value head, are grouped to load
 //! keys and values once. Results stay bit-identical, because each score belongs to one row and
@@ -358,8 +358,8 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     1.0 / simd.reduce_sum_f32s(sums)
 }
 
-/// Adds the weighted values of the first positions, one per weight, to
-/// `sums [QUERIES, value_width]`.
+/// Adds the weighted values of the first positions to `sums [QUERIES, value_width]`. There is one
+/// weight per position.
 #[inline(always)]
 fn weigh_columns<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -381,7 +381,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes `COLUMNS` vectors of [`weigh_columns`] from `vector` on, and returns their number.
+/// Computes `COLUMNS` vectors of [`weigh_columns`], from index `vector` on, and returns how many it
+/// computed.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

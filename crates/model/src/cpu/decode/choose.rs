@@ -16,8 +16,9 @@ impl TokenSampler {
     /// are not finite. Greedy decoding ignores `uniform`, a number in `[0, 1)`.
     ///
     /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number. With
-    /// `x = (logit - max) / temperature` and `Z = sum e^x`, log-prob `x - ln Z` and entropy
-    /// `ln Z - (sum x e^x) / Z` are those of the full distribution.
+    /// `x = (logit - max) / temperature` and `Z = sum e^x`, the log-prob is `x - ln Z` and the
+    /// entropy `ln Z - (sum x e^x) / Z`. Both are those of the full distribution, before top-k and
+    /// top-p.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,

@@ -3,8 +3,8 @@
 //! Each output is a chain of fused multiply-adds over the inputs in ascending order, so a
 //! sequence's results do not depend on the batch.
 //!
-//! With few rows, loading the weights takes longest. A block of weights stays in the L1 and L2
-//! caches for all rows while the next is prefetched.
+//! With few rows, loading the weights takes most of the time. Therefore a block of weights stays in
+//! the L1 and L2 caches until it has been used for all rows, while the next block is prefetched.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -21,7 +21,7 @@ use crate::ops::bf16::{Kernel, PackedRight};
 const DEPTH: usize = 768;
 /// Maximum number of rows in a tile, each with two of AVX-512's 32 registers as accumulators.
 const TILE: usize = 12;
-/// The same with 16 narrower registers.
+/// The same on CPUs with 16 narrower registers.
 const NARROW_TILE: usize = 6;
 
 fn tile_height(arch: Arch) -> usize {
@@ -103,7 +103,7 @@ impl Packed {
         }
     }
 
-    /// Computes `out = x W^T + bias`, or adds it with `add`.
+    /// Computes `out = x W^T + bias`, or `out += x W^T + bias` if `add` is set.
     ///
     /// Reads the first `inputs` columns of `x`, `[rows, x_stride]`, and writes the first
     /// `min(width, out_stride)` columns of `out`, `[rows, out_stride]`.

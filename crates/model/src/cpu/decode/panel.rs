@@ -13,18 +13,19 @@ use super::aligned::Aligned;
 use super::vector::LINE;
 
 pub(super) const PANEL: usize = 32;
-/// Bits of a word for an output in the panel's second half.
+/// Bits of a word that hold the weight of an output in the panel's second half.
 const UPPER: u32 = 0xffff_0000;
 
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores a weight in its element, which must be zero.
+    /// Stores a weight at its place, which must hold zero.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Returns two vectors of weights, at `index` of each half of the outputs.
+    /// Returns two vectors of weights: those at `index` of the first and of the second half of the
+    /// outputs.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 

@@ -19,7 +19,8 @@ pub(super) struct Projection {
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`; zero between different modules.
+    /// `s B`, `[outputs, modules rank]`; zero where an output and a column belong to different
+    /// modules.
     b: Packed,
 }
 

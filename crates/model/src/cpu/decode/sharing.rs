@@ -17,11 +17,11 @@ pub(super) struct Run {
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// Indices relative to the tree's first member.
+    /// Range of those rows, relative to the tree's first member.
     pub(super) members: Range<usize>,
 }
 
-/// Single rows whose sequences start with the same page.
+/// Members whose sequences start with the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
     pub(super) members: Range<usize>,
@@ -32,7 +32,7 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     pub(super) long: Vec<Run>,
-    /// All other rows, sorted by their pages.
+    /// Runs of a single row, sorted by their pages.
     pub(super) members: Vec<Run>,
     pub(super) trees: Vec<Tree>,
     pub(super) spans: Vec<Span>,
@@ -93,7 +93,7 @@ impl Sharing {
     }
 }
 
-/// The last page was just made writable, so no other row has it.
+/// Returns the pages that a row reads. The last one was just made writable, so no other row has it.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

@@ -1,4 +1,4 @@
-//! Vectorized loops. The order of a row's sums depends only on its length.
+//! Vectorized loops. Each row is summed in an order that depends only on the row's length.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -76,8 +76,8 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// RMS norm in place of query and key heads in rows `[queries | keys | ..]`. `weight` is the query
-/// norm's, then the key norm's.
+/// RMS norm of query and key heads, in place, in rows `[queries | keys | ..]`. `weight` is the
+/// query norm's, then the key norm's.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
@@ -141,7 +141,8 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// `gate / (1 + e^-gate) * up`; closures are compiled without vector instructions.
+/// Returns `gate / (1 + e^-gate) * up`. A function, because closures are compiled without vector
+/// instructions.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));

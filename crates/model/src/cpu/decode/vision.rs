@@ -10,7 +10,7 @@ pub(super) struct EngineVision {
     config: VisionConfig,
     width: usize,
     data: Vec<f32>,
-    /// Features by an image's first token.
+    /// Features of each image, by its first token.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 
@@ -27,7 +27,7 @@ impl EngineVision {
         &self.config.pictures
     }
 
-    /// Appends the features of an image that a request keeps in memory.
+    /// Appends the features of an image token, whose image a request keeps in memory.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);

@@ -65,7 +65,8 @@ fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
     assert_eq!((draw(1.0 - 1e-12), draw(0.5), draw(1.0 - 3e-8)), (7, 7, 8));
 }
 
-/// Returns the token that `uniform` draws among those that top-k and top-p keep, and their number.
+/// Returns the token that `uniform` selects among those that top-k and top-p keep, and how many
+/// they keep.
 fn draw_truncated(logits: &[f32], inverse: f32, top_k: usize, top_p: f64, uniform: f64) -> (usize, usize) {
     let most = logits.iter().copied().fold(f32::MIN, f32::max);
     let weight = |token: usize| f64::from((logits[token] - most) * inverse).exp();

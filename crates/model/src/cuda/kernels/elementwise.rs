@@ -119,7 +119,7 @@ impl Kernels {
         self.rows("scatter_rows", blocks, 128, arguments![from, index, index.len, to])
     }
 
-    /// Averages each range of rows; `ranges` has two entries per range.
+    /// Averages the rows of each range; `ranges` has two entries per range, start and end.
     pub(crate) fn mean_rows(
         &self,
         from: Part<Bf16>,
@@ -130,7 +130,7 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// Sets or adds `mask x / (1 - probability)`, an adapter's input dropout.
+    /// Applies an adapter's input dropout: sets `to` to `mask x / (1 - probability)`, or adds it.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,

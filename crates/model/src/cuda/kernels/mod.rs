@@ -1,4 +1,5 @@
-//! Typed wrappers that launch the CUDA kernels of the same file name, after checking buffer sizes.
+//! Typed wrappers, which check buffer sizes and launch the CUDA kernels of the file with the same
+//! name.
 
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { &[$($crate::cuda::driver::Argument::from($argument)),*] };
@@ -22,7 +23,7 @@ pub(crate) const TILE: usize = 64;
 /// Maximum number of query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
 pub(crate) const CHOICE_CHUNK: usize = 4096;
-/// Blocks of kernels that write partial sums over rows.
+/// Number of blocks in kernels that write partial sums over rows.
 pub(crate) const PARTIAL_BLOCKS: usize = 256;
 
 #[derive(Clone)]

@@ -26,7 +26,8 @@ impl Kernels {
         self.rows("rms_norm", rows, 128, arguments![x, at(index), weight, epsilon, y, inverse])
     }
 
-    /// Adds the input gradient to `d_x`, writes a rounded copy, and adds to `d_weight` if trained.
+    /// Adds the input gradient to `d_x` and writes a rounded copy of `d_x`. Adds to `d_weight` if
+    /// the weight is trained.
     pub(crate) fn rms_norm_backward(
         &self,
         d_y: Part<Bf16>,

@@ -37,7 +37,8 @@ impl Kernels {
         self.rows("prepare_qkv", rows, 128, arguments)
     }
 
-    /// Backpropagates in place and adds the norms' gradients to `sums.0` and `sums.1`.
+    /// Backpropagates through [`Kernels::prepare_qkv`] in place, and adds the norms' gradients to
+    /// `sums.0` and `sums.1`.
     pub(crate) fn prepare_qkv_backward(
         &self,
         raw: Part<Bf16>,

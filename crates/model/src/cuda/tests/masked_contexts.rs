@@ -1,6 +1,6 @@
 use super::*;
 
-/// Sums all statistics of a masked context, each with its own coefficient.
+/// An objective that sums all statistics of a masked context, each with its own coefficient.
 struct Compare {
     detached: bool,
     probe: Probe,

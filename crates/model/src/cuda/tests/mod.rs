@@ -1,4 +1,4 @@
-//! Compares learner and engine, with kernels run on the CPU, with the CPU path.
+//! Compares learner and engine with the CPU path; their kernels run on the CPU.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn both<W: Clone + std::convert::Into<Weights>>(
     Some([NativeLearner::new(weights, settings).unwrap(), device])
 }
 
-/// Tolerance in nats for two bfloat16 layers; other models differ tens of times more.
+/// Tolerance in nats for two bfloat16 layers; another model's log-probs differ tens of times more.
 const LOGPROBS: f32 = 0.05;
 const GRADIENT: f64 = 0.03;
 const TENSOR: f64 = 0.08;

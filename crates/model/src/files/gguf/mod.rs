@@ -16,13 +16,13 @@ use turnwise_text::Tokenizer;
 pub use self::tensors::GgufType;
 use crate::{ModelError, Parameters};
 
-/// Writes a model and its tokenizer atomically as one GGUF file, like llama.cpp's converter:
-/// version 3, byte-level BPE and chat template. Norms and biases are `f32`; matrices have the given
+/// Writes a model and its tokenizer atomically as one GGUF file (version 3) with byte-level BPE and
+/// chat template, like llama.cpp's converter. Norms and biases are `f32`; matrices have the given
 /// type.
 ///
 /// # Errors
-/// Fails for vision models, critics, `YaRN` scaling, tokenizers that llama.cpp does not know,
-/// weights beyond the range of `f16`, or if the file cannot be written.
+/// Fails if the model is a vision model or a critic or has `YaRN` scaling, if llama.cpp does not
+/// know the tokenizer, if a weight is beyond the range of `f16`, or if the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,

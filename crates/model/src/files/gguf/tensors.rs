@@ -34,7 +34,7 @@ impl GgufType {
     }
 }
 
-/// Names in `safetensors` and in GGUF.
+/// Names of a layer's tensors in `safetensors` files and in GGUF files.
 const LAYER: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),

@@ -77,7 +77,7 @@ fn split_name(json: &Json) -> Result<&'static str, String> {
     })
 }
 
-/// Returns every token's text and type; embedding rows without a token are unused tokens.
+/// Returns every token's text and type. Embedding rows without a token get the type "unused".
 fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<String> = (0..vocab_size).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![UNUSED; vocab_size];

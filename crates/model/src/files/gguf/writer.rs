@@ -60,7 +60,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Pads with zeros until `before` plus the length is aligned.
+/// Pads with zeros until `before` plus the length of `bytes` is aligned.
 fn pad(bytes: &mut Vec<u8>, before: u64) {
     let end = (before + bytes.len() as u64).next_multiple_of(ALIGNMENT) - before;
     bytes.resize(end as usize, 0);

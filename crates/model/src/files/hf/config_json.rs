@@ -40,12 +40,12 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a model config in the format of `config.json`.
 ///
-/// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
-/// keys that do not affect this crate.
+/// Accepts both `rope_theta` with `rope_scaling`, and the `rope_parameters` of `transformers` 5.
+/// Ignores keys that do not affect this crate.
 ///
 /// # Errors
-/// Names the file and key. Fails on an unreadable file, invalid JSON, missing or mistyped numbers,
-/// unsupported settings, or if [`ModelConfig::check`] does.
+/// Names the file and key. Fails if the file is unreadable or not JSON, a number is missing or has
+/// the wrong type, a setting is unsupported, or [`ModelConfig::check`] fails.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -148,8 +148,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Returns `transformers` settings that sample from the full distribution. A run replaces them when
-/// it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns generation settings with which `transformers` samples from the full distribution. A run
+/// replaces them when it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();

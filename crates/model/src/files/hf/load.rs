@@ -122,8 +122,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor: removes prefixes of PyTorch wrappers, and adds those
-/// missing from a decoder that was saved alone.
+/// Returns this crate's name for a tensor: removes the prefixes of PyTorch wrappers, and adds those
+/// that a decoder lacks if it was saved alone.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =

@@ -36,8 +36,8 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
 /// Reads a critic: a decoder with a value head, as written by [`save_model`].
 ///
 /// # Errors
-/// Fails like [`load_model`], without a value head (`score.weight`, `score.bias`), or with an
-/// output layer.
+/// Fails like [`load_model`], and if the files have no value head (`score.weight`, `score.bias`) or
+/// have an output layer.
 pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::critic(&config).len)?;

@@ -52,7 +52,8 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes a model in `f32`, without a tied output layer; see [`save_model_as`].
+/// Writes a model in `f32`, leaving out an output layer that is tied to the embedding; see
+/// [`save_model_as`].
 ///
 /// # Errors
 /// Fails like [`save_model_as`].

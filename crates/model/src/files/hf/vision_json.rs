@@ -1,4 +1,4 @@
-//! `vision_config` of `config.json`, and `preprocessor_config.json`.
+//! Reads and writes the `vision_config` of `config.json`, and `preprocessor_config.json`.
 
 use std::path::Path;
 

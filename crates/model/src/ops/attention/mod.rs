@@ -109,8 +109,8 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
     }
 }
 
-/// Computes `out = softmax(Q K^T / sqrt(width)) V` for a place's queries; a kernel runs `f32`
-/// products in bf16.
+/// Computes `out = softmax(Q K^T / sqrt(width)) V` for a place's queries. If a kernel is given,
+/// `f32` products run in bf16.
 ///
 /// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the softmax
 /// denominator's log) span the micro-batch; only the place's rows are written.

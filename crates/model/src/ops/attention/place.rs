@@ -70,8 +70,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns a place's keys and values. Those of a path are scattered, so they are first gathered,
-/// which copies `2 x key/value heads x width` numbers per row.
+/// Returns a place's keys and values. If it has a path, its rows are scattered and are first
+/// gathered, which copies `2 x key/value heads x width` numbers per row.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

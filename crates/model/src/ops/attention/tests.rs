@@ -54,7 +54,8 @@ fn forward_is_the_definition_and_backward_its_derivative() {
     }
 }
 
-/// Returns output, log-sums and derivatives with a path, and of the same rows as one sequence.
+/// Returns output, log-sums and derivatives twice: for a place with a path, and for the same rows
+/// as one sequence.
 pub(in crate::ops) fn with_path_and_without<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

@@ -1,12 +1,13 @@
 //! Causal grouped-query attention with bf16 products.
 //!
-//! Computes the equations of [`super::super::attention`] in another order. Forward: 32 queries
-//! against all earlier keys. Backward: a block of keys against all later queries, with transposed
-//! scores (`S^T = K Q^T`), so that each key and value gradient is one matrix product and only
-//! narrow operands are transposed. Fully masked blocks of 32 x 32 are skipped. Probabilities and
-//! their gradients are rounded to bf16; row sums, maxima and logarithms are `f32`.
+//! Computes the equations of [`super::super::attention`] in another order. The forward pass takes
+//! 32 queries and all earlier keys at a time. The backward pass takes a block of keys and all later
+//! queries, with transposed scores (`S^T = K Q^T`), so that each key and value gradient is one
+//! matrix product and only narrow operands are transposed. Fully masked blocks of 32 x 32 are
+//! skipped. Probabilities and their gradients are rounded to bf16; row sums, maxima and logarithms
+//! are `f32`.
 //!
-//! Query `q` has position `before + q`; unless `before` is a multiple of 32, the mask's diagonal
+//! Query `q` has position `before + q`. Unless `before` is a multiple of 32, the mask's diagonal
 //! crosses two panels of keys.
 
 use super::super::attention::{Derivatives, Heads, KeyValues, Output as AttentionOutput};
@@ -29,7 +30,8 @@ pub(crate) struct Scratch {
     scores: [Vec<Lanes>; 2],
     /// Probabilities, score gradients, and the latter as a right operand.
     lines: [Vec<Line>; 3],
-    /// Per query: the inverse of the softmax denominator, or its log and `D_t`.
+    /// For each query, the inverse of the softmax denominator (forward), or its log and `D_t`
+    /// (backward).
     rows: [Vec<f32>; 2],
     d_queries: Vec<f32>,
 }

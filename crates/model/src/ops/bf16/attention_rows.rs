@@ -148,8 +148,8 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 
-/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)`, or zero for hidden
-/// keys.
+/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)`; both are zero for
+/// masked keys.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.

@@ -8,11 +8,12 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows per step, which has 16 accumulators (two halves of the columns) and ten loads.
+/// Rows per step. A step has 16 accumulators (two halves of the columns for each row) and ten
+/// loads.
 const ROWS: usize = 8;
 
-/// Computes the first `rows` rows of [`super::amx::Tiles::multiply`], rounded up to a multiple of
-/// eight. A row's sums do not depend on `rows`.
+/// Computes the first `rows` rows, rounded up to a multiple of eight, of the product in
+/// [`super::amx::Tiles::multiply`]. A row's sums do not depend on `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be

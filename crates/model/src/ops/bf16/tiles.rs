@@ -8,8 +8,9 @@
 //! right   line p   = columns 0 .. 16, of each the depths 2 p and 2 p + 1
 //! ```
 //!
-//! If needed, blocks of 16 x 16 pairs are transposed in registers. Elements are rounded to the
-//! nearest bf16, ties to even, and subnormal results become zero. Tiles are padded with zeros.
+//! If an operand's layout requires it, blocks of 16 x 16 pairs are transposed in registers.
+//! Elements are rounded to the nearest bf16, ties to even; subnormal results become zero. Tiles are
+//! padded with zeros.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 #![expect(
     clippy::inline_always,

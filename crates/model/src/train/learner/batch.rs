@@ -139,7 +139,8 @@ impl NativeLearner {
         encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
-    /// Adapters do not train the vision tower.
+    /// Backpropagates through the vision tower, unless there is an adapter, which does not train
+    /// the tower.
     fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
@@ -152,8 +153,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns false with dropout, which differs between sequences, and on devices, which lack the
-    /// kernels.
+    /// Returns false if dropout is on, because its masks differ between sequences, and on devices,
+    /// because the kernels exist only for the CPU.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {

@@ -158,7 +158,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Checks trained weights, in place on a device.
+    /// Checks that all trained weights are finite. A device checks them in place.
     ///
     /// # Errors
     /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
@@ -187,7 +187,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights, which the next update copies if they are still in use.
+    /// Returns the current weights. If they are still in use at the next update, the update copies
+    /// them.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -236,7 +237,8 @@ impl NativeLearner {
     /// Restores a checkpoint's optimizer; its step count becomes the weights' version.
     ///
     /// # Errors
-    /// Fails if the number of moments differs from that of trained parameters, or the device fails.
+    /// Fails if the number of moments differs from the number of trained parameters, or if the
+    /// device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
@@ -286,7 +288,7 @@ impl NativeLearner {
     /// Returns the response tokens' log-probs under the reference policy.
     ///
     /// # Errors
-    /// Fails without a reference, and like [`Learner::logprobs`].
+    /// Fails like [`Learner::logprobs`], or if no reference is set.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
@@ -349,8 +351,8 @@ impl Learner for NativeLearner {
         self.model().hidden_size
     }
 
-    /// Averages normed states over ranges, which must be ascending and disjoint. A token's state is
-    /// taken after reading it.
+    /// Averages the hidden states after the final norm over ranges of tokens, which must be
+    /// ascending and disjoint. A token's state is the one after reading it.
     fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         // A pass returns the state before each target, so ranges are shifted by one.
         let shifted: Vec<TokenSequence> = batch

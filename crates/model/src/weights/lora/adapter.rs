@@ -202,8 +202,8 @@ impl<T: Real> Adapter<T> {
         self.data.get_mut(info.range.clone())
     }
 
-    /// Adds `s B A` to an adapted module's weight, `[outputs, inputs]`; `2 r` operations per
-    /// weight.
+    /// Adds `s B A` to an adapted module's weight, `[outputs, inputs]`, which takes `2 r`
+    /// operations per weight.
     pub(crate) fn add_to(&self, layer: usize, module: Module, weight: &mut [T]) {
         let Some(part) = self.layout.part(layer, module) else { return };
         let (inputs, outputs, rank) = (module.inputs(&self.model), part.columns.len(), self.config.rank);
@@ -225,10 +225,10 @@ impl<T: Real> Adapter<T> {
         Some(merged)
     }
 
-    /// Merges the adapter into its base weights, except the value head.
+    /// Merges the adapter, except its value head, into its base weights.
     ///
     /// # Errors
-    /// Fails if the adapter fits another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

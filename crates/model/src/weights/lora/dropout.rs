@@ -1,4 +1,4 @@
-//! Dropout seeded by an entry's coordinates, without generator state.
+//! Dropout whose mask is computed from each entry's coordinates, so there is no generator state.
 
 use crate::Real;
 

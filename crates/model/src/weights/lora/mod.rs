@@ -160,7 +160,7 @@ impl Module {
         format!("{part}.{}", self.name())
     }
 
-    /// Returns the weight's columns.
+    /// Returns the number of the weight's columns.
     pub fn inputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query | Self::Key | Self::Value | Self::Gate | Self::Up => config.hidden_size,
@@ -169,7 +169,7 @@ impl Module {
         }
     }
 
-    /// Returns the weight's rows.
+    /// Returns the number of the weight's rows.
     pub fn outputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query => config.query_width(),

@@ -24,7 +24,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// Whether to send the token; only to the hub, never to its storage.
+    /// Whether to send the token, which only the hub may get, never its storage.
     pub(super) authorized: bool,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,
@@ -187,14 +187,14 @@ impl Client {
     }
 }
 
-/// `error` or `message` of a JSON body, else the whole text.
+/// Returns `error` or `message` of a JSON body, or else the whole text.
 fn in_body(body: &str) -> String {
     let json = serde_json::from_str::<Value>(body).ok();
     let message = json.as_ref().and_then(|json| json.get("error").or_else(|| json.get("message"))?.as_str());
     message.unwrap_or(body.trim()).to_owned()
 }
 
-/// A query may contain a signature.
+/// Removes the URL's query, because it may contain a signature.
 fn plain(url: &str) -> String {
     url.split('?').next().unwrap_or_default().to_owned()
 }

@@ -23,7 +23,7 @@ pub enum PushError {
         /// Problem and fix.
         reason: String,
     },
-    /// Malformed repository name, or another visibility than requested.
+    /// Malformed name of a repository, or a repository whose visibility is not the requested one.
     #[error("{repository}: {reason}")]
     Repository {
         /// Repository as given.

@@ -12,7 +12,7 @@ use turnwise_core::hexadecimal;
 
 use super::PushError;
 
-/// The hub decides by these leading bytes whether a file is stored in LFS.
+/// Number of leading bytes from which the hub decides whether a file is stored in LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
@@ -37,7 +37,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// The LFS object id.
+    /// Returns the LFS object id.
     pub(super) fn sha256(&self) -> Result<String, PushError> {
         let (mut file, mut hash) = (self.open()?, Sha256::new());
         let mut buffer = vec![0; 1 << 20];
@@ -51,7 +51,7 @@ impl LocalFile {
     }
 }
 
-/// The git object id.
+/// Returns the git object id.
 pub(super) fn blob(bytes: &[u8]) -> String {
     // `sha1` and `sha2` depend on different releases of `digest`.
     use sha1::Digest as _;
@@ -61,7 +61,7 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Sorted by name, without hidden files.
+/// Returns a folder's files, sorted by name, without hidden ones.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

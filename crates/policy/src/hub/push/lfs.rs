@@ -47,7 +47,7 @@ struct Actions {
 #[derive(Deserialize)]
 struct Action {
     href: String,
-    /// For multipart uploads: `chunk_size`, and one URL per part number.
+    /// In a multipart upload: `chunk_size`, and one URL per part number.
     #[serde(default)]
     header: BTreeMap<String, Value>,
 }
@@ -110,7 +110,7 @@ fn whole(client: &Client, large: &Large<'_>, action: &Action) -> Result<(), Push
     client.put(&action.href, *size, || Ok(File::open(path)?.take(*size))).map(drop)
 }
 
-/// Sends each part's `ETag` to the hub at the end.
+/// Uploads a file in parts, then sends the parts' `ETag`s to the hub.
 fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> Result<(), PushError> {
     let malformed = |reason: &str| client.network(&action.href, &format!("{}: {reason}", large.file.name));
     let size = size.as_u64().or_else(|| size.as_str()?.parse().ok()).filter(|&size| size > 0);

@@ -86,10 +86,10 @@ struct Info {
 }
 
 /// Uploads a folder in one commit, with the token from `HF_TOKEN` or `hf auth login`. `HF_ENDPOINT`
-/// sets another hub.
+/// selects another hub.
 ///
 /// # Errors
-/// Fails on an incomplete model or adapter, without a token, or if the hub rejects a request.
+/// Fails if the model or adapter is incomplete, there is no token, or the hub rejects a request.
 pub fn push(options: &Push, notes: &mut Notes<'_>) -> Result<Pushed, PushError> {
     push_to(options, &Hub::find(|name| std::env::var_os(name))?, notes)
 }
@@ -205,7 +205,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
     Ok(Pushed { url, commit: Some(committed.commit_oid), files: count, uploaded })
 }
 
-/// Keeps an existing repository.
+/// Creates the repository unless it exists.
 fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Result<(), PushError> {
     let (organization, name) = id.split_once('/').unwrap_or_default();
     let mut body = json!({ "name": name, "organization": organization });

@@ -73,7 +73,8 @@ fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) 
     })
 }
 
-/// Sequence, span, and masked prompt with that span's response.
+/// Index of the sequence, index of the span, and the masked prompt followed by that span's
+/// response.
 pub(super) type Masked = (usize, usize, TokenSequence);
 
 pub(super) fn with_contexts<'a>(batch: &'a [TokenSequence], masked: &'a [Masked]) -> TokenBatch<'a> {
@@ -86,7 +87,7 @@ fn masked_contexts(batch: &[TokenSequence]) -> Vec<Masked> {
     masked_contexts_of(batch, &[(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)])
 }
 
-/// Returns masked prompts for `(sequence, span, prompt length)`.
+/// Returns the masked contexts for `(sequence, span, length of the masked prompt)`.
 pub(super) fn masked_contexts_of(batch: &[TokenSequence], spans: &[(usize, usize, u32)]) -> Vec<Masked> {
     spans
         .iter()

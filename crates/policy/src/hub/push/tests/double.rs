@@ -27,7 +27,7 @@ pub(super) struct State {
     parts: BTreeMap<String, Vec<u8>>,
     commits: usize,
     pub(super) requests: Vec<String>,
-    /// Following storage requests that fail.
+    /// Number of storage requests, from the next on, that fail.
     pub(super) failures: usize,
     pub(super) conflict: bool,
     pub(super) lose_parts: bool,
