@@ -69,7 +69,8 @@ impl Registry {
 
     /// Adds a custom environment as an `env.kind` ([`crate::dataset`]).
     ///
-    /// `S` are keys of `[env]`, or [`NoSettings`](crate::dataset::NoSettings).
+    /// The fields of `S` are the environment's keys of `[env]`; use
+    /// [`NoSettings`](crate::dataset::NoSettings) if it has none.
     #[must_use]
     pub fn with_environment<S, E>(
         self,

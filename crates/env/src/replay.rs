@@ -25,7 +25,7 @@ pub struct Difference {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// How much was replayed, for the user.
+    /// Amount that was replayed, as text for the user.
     pub counts: String,
     /// What the environment calls an episode, such as `session`.
     pub unit: &'static str,

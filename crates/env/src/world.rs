@@ -41,13 +41,14 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] always returns `None`, to reject SFT early.
+    /// Returns false if [`Self::demonstrations`] always returns `None`, so that SFT can be rejected
+    /// early.
     fn has_expert(&self) -> bool {
         true
     }
 
-    /// Returns a one-line summary of the actions before `turn` and the observations up to it, the
-    /// SFT target for compaction (`prompt.compact_after`).
+    /// Returns a one-line summary of the actions before `turn` and the observations up to it. It is
+    /// the SFT target for compaction (`prompt.compact_after`).
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
@@ -126,7 +127,7 @@ pub trait Advisor {
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// Evaluation settings for those missing in the config.
+/// Defaults for evaluation settings that the config leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalDefaults<'a> {
     /// Turn limit per episode.
@@ -187,7 +188,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns invalid combinations of settings, which name keys of `[env]`.
+    /// Returns the problems with combinations of settings; each problem names keys of `[env]`.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
@@ -245,7 +246,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Writes a generated environment in the official format and returns the number of tasks.
     ///
     /// # Errors
-    /// Fails without such a format or if writing fails.
+    /// Fails if the kind has no such format or if writing fails.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))

@@ -1,7 +1,7 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! Walkthroughs only show acting, the expert also searching. Inserted invalid commands, which show
-//! how to continue after `Nothing happens.`, are excluded from the loss.
+//! Walkthroughs show only acting; the expert also shows searching. Inserted invalid commands, which
+//! show how to continue after `Nothing happens.`, are excluded from the loss.
 
 use std::sync::Arc;
 

@@ -71,7 +71,7 @@ impl Episode {
         episode
     }
 
-    /// The state must fit the game.
+    /// Resumes an episode from its saved state, which must fit the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -317,7 +317,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// "Next to it" lists objects taken from here and not put back.
+    /// Describes the agent's surroundings. "Next to it" lists the objects taken from here and not
+    /// put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

@@ -73,10 +73,10 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen inside.
+    /// Objects last seen in the receptacle.
     contents: Option<Vec<String>>,
     open: bool,
-    /// Nothing can be put into it.
+    /// Whether nothing can be put into the receptacle.
     refused: bool,
 }
 
@@ -271,7 +271,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// The target with the most wanted objects, preferably at the agent's place.
+    /// Returns the target receptacle with the most wanted objects, preferring one at the agent's
+    /// place.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -381,7 +382,7 @@ impl<'a> Expert<'a> {
 
 enum Decision {
     Do(String),
-    /// Nothing can be put into it.
+    /// Nothing can be put into this receptacle.
     Refuse(usize),
     Fixed(String),
     /// Everything was searched without success; search again.

@@ -12,7 +12,7 @@ pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 const ARCHIVE: &str = ".tar.zst";
 
-/// Official games have about 100 kB.
+/// Maximum size of a game file; official ones have about 100 kB.
 const MAX_BYTES: u64 = 32 << 20;
 
 const WAITING: usize = 64;

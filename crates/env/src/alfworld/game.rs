@@ -76,9 +76,9 @@ impl Strings {
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Includes the agent's start place.
+    /// Number of places, including the agent's start place.
     pub(super) places: usize,
-    /// Words per set of objects.
+    /// Number of words that a set of objects takes up.
     pub(super) words: usize,
 }
 
@@ -95,15 +95,16 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Objects in a receptacle (`inReceptacle`).
+    /// Offset of the set of objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Objects taken from it and not put back (`not_inReceptacle`).
+    /// Offset of the set of objects taken from the receptacle and not put back
+    /// (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Objects at a place (`objectAtLocation`).
+    /// Offset of the set of objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
@@ -121,26 +122,26 @@ impl StateLayout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
-    /// Of receptacles, then objects.
+    /// Names of the receptacles, then of the objects.
     pub(super) names: Strings,
     /// Indices into `names`, sorted.
     pub(super) by_name: Box<[u16]>,
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// Indices into `types`, of receptacles, then objects.
+    /// For each receptacle, then each object, the index of its type in `types`.
     pub(super) type_of: Box<[u16]>,
-    /// In lower case, without the suffix `type`.
+    /// Type names in lower case, without the suffix `type`.
     pub(super) types: Strings,
     pub(super) traits: Box<[u16]>,
     pub(super) place_of: Box<[u16]>,
-    /// Receptacles by place; those of `place` end at `mates_end[place]`.
+    /// Receptacles sorted by place; the slice for `place` ends at `mates_end[place]`.
     pub(super) mates: Box<[u16]>,
     pub(super) mates_end: Box<[u16]>,
     pub(super) start: u16,
-    /// The objects that fit into each receptacle (`canContain`).
+    /// For each receptacle, the set of objects that fit into it (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Constant pairs `(vessel, content)` in ascending order (`inReceptacleObject`).
+    /// Pairs `(vessel, content)` that never change, in ascending order (`inReceptacleObject`).
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }

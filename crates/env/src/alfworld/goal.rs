@@ -67,7 +67,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Rejects unexpected atoms and variables, because ignoring them would make the goal easier.
+    /// Parses a goal. Unexpected atoms and variables are rejected, because ignoring them would make
+    /// the goal easier.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;
@@ -173,7 +174,7 @@ fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'
     Some([first, second])
 }
 
-/// Collects atoms under `and` and `exists`, with `(not (= a b))` as `not =`.
+/// Collects atoms under `and` and `exists`, and writes `(not (= a b))` as an atom `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -207,7 +208,7 @@ fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> 
     }
 }
 
-/// Goal bound to a world.
+/// Goal bound to the objects and receptacles of a game.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     pub(super) task_type: TaskType,
@@ -229,7 +230,7 @@ impl Goal {
         &self.object
     }
 
-    /// Returns the target's type, a receptacle or lamp.
+    /// Returns the type of the target, which is a receptacle or a lamp.
     pub fn target_type(&self) -> &str {
         &self.target
     }

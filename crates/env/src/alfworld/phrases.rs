@@ -1,7 +1,7 @@
 /// Phrases that a word-level tokenizer keeps as one token, longest first.
 ///
-/// None ends in a space, which belongs to the next token (` drawer 1`). Commands are listed with
-/// and without a leading space.
+/// No phrase ends in a space, because the space belongs to the next token (` drawer 1`). Commands
+/// are listed with and without a leading space.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

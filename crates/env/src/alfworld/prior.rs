@@ -11,20 +11,20 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Objects found in receptacles of a type.
+    /// Number of objects found in receptacles of the type.
     found: u64,
-    /// Receptacles of the type in scenes with the object.
+    /// Number of receptacles of the type in scenes with the object.
     searched: u64,
 }
 
-/// How often objects are in receptacles at the start, by type.
+/// How often objects of each type are in receptacles of each type at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// For pairs that never occurred, so that they are searched last.
+/// Added to `found`. It is small, so that pairs that never occurred are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -64,8 +64,8 @@ impl Prior {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the expected number of objects in such a receptacle of a scene with the object:
-    /// `(found + 0.02) / (searched + 1)`.
+    /// Returns the expected number of objects of this type in a receptacle of this type, if the
+    /// scene contains the object: `(found + 0.02) / (searched + 1)`.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();

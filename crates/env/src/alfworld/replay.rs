@@ -68,7 +68,8 @@ struct RecordedStep {
 /// errors.
 ///
 /// # Errors
-/// Fails if a line is not an episode, its game is unknown, or I/O fails, but not for differences.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails, but not if episodes
+/// differ.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

@@ -25,8 +25,8 @@ impl Games {
 
 /// ALFWorld games as a task set.
 ///
-/// Splits are `train`, `valid_seen`, `valid_unseen`, then others by name. Games are sorted by the
-/// SHA-256 of their ids, not in file system order as in the original.
+/// Splits are `train`, `valid_seen`, `valid_unseen`, then other splits sorted by name. Games are
+/// sorted by the SHA-256 of their ids, not in file system order as in the original.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -36,7 +36,7 @@ pub struct AlfworldSet {
 
 impl AlfworldSet {
     /// Loads the solvable games of a file, folder tree or `.tar.zst` archive, and returns the
-    /// errors of broken files. If a folder contains archives, only these are read.
+    /// errors of broken files. If a folder contains archives, only the archives are read.
     ///
     /// # Errors
     /// Fails if `path` cannot be read or has no playable game.
@@ -96,7 +96,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set with the first of games with equal ids.
+    /// Creates a set from games; of those with equal ids, it keeps the first.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }

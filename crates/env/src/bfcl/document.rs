@@ -25,7 +25,7 @@ pub enum BfclDocuments {
     None,
 }
 
-/// Documents that a turn adds; turn 0 has the initial functions.
+/// Returns the documents that a turn adds; those of turn 0 are the initial functions.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -85,7 +85,8 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Keeps the parameter order because arguments may be positional.
+/// Describes a function in one line. Keeps the parameter order, because arguments may be
+/// positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();

@@ -17,7 +17,7 @@ const MISSING: &str = "I cannot do that yet: something is missing.";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     one_by_one: bool,
-    /// Writes tool calls instead of a Python list.
+    /// Whether to write tool calls instead of a Python list.
     tools: bool,
 }
 

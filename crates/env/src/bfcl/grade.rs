@@ -7,7 +7,7 @@ use super::session::{Scenario, Session};
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No calls although there are gold calls.
+    /// The model made no calls although there are gold calls.
     NoCalls,
     /// A public attribute differs from the gold state.
     State,

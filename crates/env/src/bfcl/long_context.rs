@@ -21,7 +21,7 @@ pub struct LongContext {
     pub averages_20: Value,
     /// Stocks of the technology and automobile sectors.
     pub sectors: [Vec<Value>; 2],
-    /// Texts about an order's stock, with placeholder `{symbol}`.
+    /// Texts about an order's stock, with the placeholder `{symbol}`.
     pub order_details: Dict,
     /// The car's metadata.
     pub car: Value,

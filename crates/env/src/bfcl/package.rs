@@ -69,11 +69,11 @@ pub struct BfclTask {
     pub config: Dict,
     /// User messages; empty if a turn only adds functions.
     pub turns: Vec<String>,
-    /// Documented functions; `None` means all of the APIs.
+    /// Documented functions; `None` means all functions of the APIs.
     pub functions: Option<Vec<String>>,
     /// Functions that a turn adds, by turn index.
     pub added: HashMap<usize, Vec<String>>,
-    /// The expert's replies per turn, each a list of calls.
+    /// For each turn, the expert's replies, each a list of calls.
     pub plan: Vec<Vec<Vec<String>>>,
     /// Gold calls per turn.
     pub gold: Vec<Vec<String>>,

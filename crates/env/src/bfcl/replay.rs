@@ -90,7 +90,7 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Ignores the order in printed sets (unknown ticket fields, flight classes).
+/// Compares texts, ignoring the order of printed sets (unknown ticket fields, flight classes).
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;
@@ -107,7 +107,7 @@ fn same_text(expected: &str, found: &str) -> bool {
     both("Invalid fields for update: ", "\"}") || both("Invalid travel class. Must be one of {", "}\"}")
 }
 
-/// Compares types too; dict keys as strings, sets by member.
+/// Compares values and their types; dictionary keys are compared as strings, sets by member.
 fn same_state(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::Str(text), Value::Set(items)) => {

@@ -7,8 +7,8 @@ use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
 /// Returns a reply's calls; empty (which ends the user's turn) if it is not a list of calls.
 ///
-/// As in the package, quotes and brackets around the list are optional. Unlike there, positional
-/// arguments are kept.
+/// As in the package, quotes and brackets around the list are optional. Unlike in the package,
+/// positional arguments are kept.
 pub fn read_calls(reply: &str) -> Vec<String> {
     let reply = reply.trim_matches(['`', '\n', ' ']);
     let open = if reply.starts_with('[') { "" } else { "[" };
@@ -23,7 +23,7 @@ pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// `None` if an argument is a call or not valid JSON.
+/// Returns `None` if an argument is a call or not valid JSON.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;

@@ -10,7 +10,7 @@ use super::long_context::LongContext;
 use crate::python;
 use crate::python::values::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 
-/// The original refuses to call these.
+/// Functions that the original refuses to call.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
 const LONGEST_NAME: usize = 60;
@@ -184,7 +184,7 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// Strings unchanged, dictionaries as JSON if possible, others as `str`.
+/// Formats a result: strings unchanged, dictionaries as JSON if possible, other values as `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

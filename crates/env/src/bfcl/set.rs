@@ -11,13 +11,13 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// All tasks, to compare with the package's scores.
+/// Name of the split that contains all tasks, to compare with the package's scores.
 pub(super) const ALL: &str = "all";
 
-/// Enough for one gold call per reply.
+/// Default turn limit, enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// As in the package.
+/// Default number of replies with calls per user turn, as in the package.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
 /// Test and validation shares in 256ths.
@@ -65,8 +65,9 @@ impl Shared {
 
 /// The tasks of BFCL, or generated ones.
 ///
-/// The task number decides the split, so four variants share it: `train` (50 %), `valid` (10 %) or
-/// `test` (40 %). Gold calls decide for generated tasks. `all` contains every task.
+/// The task number decides the split, so the four variants of a task share a split: `train` (50 %),
+/// `valid` (10 %) or `test` (40 %). For generated tasks, the gold calls decide. `all` contains
+/// every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,

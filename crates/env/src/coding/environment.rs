@@ -114,7 +114,7 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// Limits are settings, so they are not saved. Finished episodes cannot be saved.
+    /// Does not save limits, because they are settings. Finished episodes cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -16,7 +16,7 @@ use super::rust;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// For all calls of a library; only endless loops exceed this.
+/// CPU seconds for all calls of a library; only endless loops exceed this.
 const SECONDS: f64 = 0.25;
 /// The agent's tests contain every `SEEN`-th check and the failing one.
 pub(super) const SEEN: usize = 3;
@@ -66,7 +66,7 @@ impl CodingGenerator {
         Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(candidates);
     }
 
-    /// Every defect fails at least one check.
+    /// Creates tasks, each with a defect that fails at least one check.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let python = self.languages.contains(&Language::Python);
         let libraries = LIBRARIES.iter().filter(|library| python && self.wants(library.name));
@@ -125,7 +125,7 @@ impl CodingGenerator {
     }
 }
 
-/// `None` if all checks pass.
+/// Returns `None` if all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;

@@ -1,4 +1,4 @@
-//! Coding tasks: fix a defect in a small repository; hidden checks decide.
+//! Coding tasks: fix a defect in a small repository. Hidden checks decide whether it is fixed.
 //!
 //! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). The files are kept
 //! in memory and saved with the state.

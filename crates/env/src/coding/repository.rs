@@ -9,7 +9,7 @@ use turnwise_sandbox::Files;
 const MOST_LINES: usize = 200;
 const MOST_FOUND: usize = 40;
 const LINE_WIDTH: usize = 400;
-/// Bytes of all files after an edit.
+/// Maximum total bytes of all files after an edit.
 const MOST_BYTES: usize = 4 << 20;
 
 /// File content; in JSON a string, or a list of bytes if not UTF-8.

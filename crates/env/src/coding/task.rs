@@ -32,7 +32,7 @@ pub struct CodingTask {
     pub module: String,
     /// Hidden checks.
     pub checks: Vec<Check>,
-    /// Fixed text of the file at [`Self::path`], for the expert.
+    /// Corrected text of the file at [`Self::path`], for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Command that runs the agent's tests.
@@ -60,7 +60,7 @@ impl CodingTask {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// First and last line to replace, and new text.
+    /// Returns the first and last line to replace, and the new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

@@ -68,7 +68,7 @@ pub struct Job {
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,
-    /// CPU seconds; later calls have no value.
+    /// Limit in CPU seconds; calls that do not finish within it have no value.
     pub seconds: f64,
 }
 
@@ -102,7 +102,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// A missing linker shows only in a build.
+    /// Compiles an empty crate, because a missing linker shows only in a build.
     fn try_rust(&self) -> Result<(), EnvError> {
         let Some(rust) = &self.rust else { return Ok(()) };
         let files =
@@ -195,7 +195,7 @@ impl Workshop {
         }
     }
 
-    /// `None` if the files exceed the disk limit.
+    /// Returns `None` if the files exceed the disk limit.
     pub(super) fn rust_values(
         &self,
         files: Files,
@@ -217,7 +217,8 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// `None` if the jobs exceed the disk limit, because JSON may need six bytes per character.
+    /// Returns `None` if the jobs exceed the disk limit, because JSON may need six bytes per
+    /// character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -226,7 +227,7 @@ impl Workshop {
         self.outcome(command, &files, limits)
     }
 
-    /// `None` if the files exceed the disk limit.
+    /// Returns `None` if the files exceed the disk limit.
     fn outcome(&self, command: Command, files: &Files, limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         match self.sandbox.run(&self.command(command), files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),

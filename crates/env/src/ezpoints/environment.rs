@@ -12,8 +12,8 @@ use crate::saved::SavedEpisode;
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
 /// `=` ends the episode (`terminated`). It is `truncated` by the first action after six symbols, or
-/// by the step limit, which also counts actions without effect. If images are enabled, one follows
-/// each text.
+/// by the step limit, which also counts actions without effect. If images are enabled, an image
+/// follows each text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct Episode {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Contains the names of the cards.
+    /// Task id; contains the names of the cards.
     task: String,
     actions: Vec<Cow<'static, str>>,
 }

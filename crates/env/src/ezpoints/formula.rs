@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the text, empty for numbers that no card has.
+    /// Returns the text, which is empty for numbers that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {

@@ -1,4 +1,5 @@
-//! Images of cards and formula. Cards are built in or read from the original's files.
+//! Images of the cards and the formula. The card images are built in or read from the original's
+//! files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,7 +21,7 @@ pub const CARD_WIDTH: usize = 135;
 pub const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
-/// Pixel rows of the formula. All others equal the original's.
+/// Pixel rows that show the formula. All other rows equal the original's.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
@@ -31,7 +32,7 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Rows above the formula, constant in an episode.
+/// Number of rows above the formula; they stay the same during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
 /// Card images.
@@ -154,7 +155,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// The symbol extends from -1 to 1.
+/// Returns the signed distance to a suit's symbol, which extends from -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {

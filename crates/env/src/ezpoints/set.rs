@@ -15,10 +15,10 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 pub(super) const GOAL: &str =
     "build a math formula that evaluates to **12**, using only the two numbers shown on the playing cards";
 
-/// As in verl-agent.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Share of test and validation, in 1/256.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
@@ -88,7 +88,7 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a pair of cards; its kind is sum or product. A digest of the pair, ignoring order,
+/// A task is a pair of cards; its kind is `sum` or `product`. A digest of the pair, ignoring order,
 /// decides the split (about 60, 15 and 25 % of 154 pairs). All ten pairs of ranks occur in
 /// training.
 #[derive(Clone, Debug)]
@@ -98,7 +98,8 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. A `panel` replaces `test` and is excluded from the others.
+    /// Creates the splits. If `panel` is given, it replaces `test`, and the other splits exclude
+    /// its tasks.
     ///
     /// # Errors
     /// Fails if no training tasks remain.

@@ -32,8 +32,8 @@ pub struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// Returns one action per call. The first gets `id`, to which the tool result refers, and the
-    /// others `id` with a number.
+    /// Returns one action per call. The first call gets `id`, to which the tool result refers, and
+    /// the others get `id` followed by a number.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -118,7 +118,8 @@ pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of unlisted actions among turns that list actions, if any.
+/// Among the turns that list admissible actions, returns the fraction whose action is not listed,
+/// or `None` if no turn lists any.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -149,7 +150,7 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// The first line with the label, an optional number and a colon. Later lines are often
+/// Reads the first line that has the label, an optional number and a colon. Later lines are often
 /// observations that the model made up.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
@@ -163,7 +164,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits off the reasoning, or returns the action to send if it is not closed.
+/// Splits off the reasoning, or returns the action to send if the reasoning is not closed.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -172,7 +173,8 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Reasoning may contain draft actions.
+/// Reads the action from the text after the reasoning, because the reasoning may contain draft
+/// actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -208,7 +210,7 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
 }
 
 /// Returns the calls after the reasoning with their text, or a text answer if allowed. The error
-/// has the text to send and the reason.
+/// contains the text to send and the reason why it is invalid.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -296,7 +298,8 @@ impl ResponseRules {
         }
     }
 
-    /// Counts Unicode scalar values, as Python does.
+    /// Returns the last `tail` characters of the response, counting Unicode scalar values as Python
+    /// does.
     fn tail(&self, response: &str) -> String {
         let text = self.cased(response);
         let start = match self.tail.checked_sub(1) {

@@ -65,8 +65,8 @@ pub enum Case {
     /// Keep them.
     #[default]
     Keep,
-    /// Lower-case the response before parsing, as verl-agent does, but match reasoning tags as
-    /// written.
+    /// Lower-case the response before parsing, as verl-agent does, but match reasoning tags
+    /// case-sensitively.
     Lower,
 }
 
@@ -81,7 +81,7 @@ pub struct ResponseRules {
     /// Tool call format, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// Whether a response without a call is a text answer instead of malformed, for
+    /// Whether a response without a call is a text answer rather than malformed, for
     /// `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
@@ -110,8 +110,8 @@ pub struct ResponseRules {
     /// Range (first and last) of characters that make a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Unicode scalar values at the end of a malformed response to send as the action (verl-agent:
-    /// 30 for ALFWorld, 20 for WebShop).
+    /// Number of Unicode scalar values at the end of a malformed response that are sent as the
+    /// action (verl-agent: 30 for ALFWorld, 20 for WebShop).
     #[serde(default = "tail")]
     pub tail: usize,
     /// Whether to trim text sent for a malformed response.
@@ -140,7 +140,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects a template's own keys (not inherited ones) that its style ignores.
+    /// Rejects keys that the template itself sets (inherited ones are exempt) but its style
+    /// ignores.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {

@@ -42,7 +42,8 @@ impl Picture {
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Blends a colour into a pixel by `share` (0 to 1). Ignores pixels outside the image.
+    /// Blends a colour into a pixel with the weight `share` (0 to 1). Ignores pixels outside the
+    /// image.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -55,7 +56,7 @@ impl Picture {
         }
     }
 
-    /// Copies another image to (`x`, `y`), clipped.
+    /// Copies another image to (`x`, `y`), clipped to this image.
     pub fn paste(&mut self, other: &Self, x: usize, y: usize) {
         let columns = other.width.min(self.width.saturating_sub(x));
         let rows = other.height().min(self.height().saturating_sub(y));

@@ -29,7 +29,7 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     Ok(file)
 }
 
-/// First rows of several images, compressed once.
+/// First rows that several images share, compressed once.
 #[derive(Debug)]
 pub struct Start {
     width: usize,
@@ -115,7 +115,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Subtracts the row above each row, and leaves the last one in `above`.
+/// Subtracts from each row the row above it, and leaves the last row in `above`.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

@@ -20,7 +20,7 @@ impl PictureStore {
     /// Opens or creates the folder.
     ///
     /// # Errors
-    /// Fails if it cannot be created.
+    /// Fails if the folder cannot be created.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder).map_err(|source| EnvError::io(folder, source))?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })

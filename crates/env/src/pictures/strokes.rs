@@ -8,7 +8,7 @@ use super::canvas::{Color, Picture};
 /// Half the stroke width at a text height of 20 pixels.
 const PEN: f32 = 0.95;
 
-/// Distance right of the pen and above the baseline.
+/// Distances to the right of the pen and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {

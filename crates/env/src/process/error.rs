@@ -25,7 +25,7 @@ pub enum ProcessError {
     Lost {
         /// Why it ended.
         reason: String,
-        /// The last stderr lines with a heading, or empty.
+        /// The last lines of stderr with a heading; empty if there are none.
         stderr: String,
     },
     /// The program returned an error.
@@ -35,7 +35,7 @@ pub enum ProcessError {
         transient: bool,
         /// The program's message.
         message: String,
-        /// Newline and traceback, or empty.
+        /// Newline and traceback; empty without a traceback.
         traceback: String,
     },
     /// The response has the wrong format.

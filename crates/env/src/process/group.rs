@@ -9,7 +9,7 @@ use super::watchdog::Watchdog;
 /// A child process that leads its own process group.
 ///
 /// When the leader exits, the group is killed before the leader is reaped, because the group id
-/// could then be reused. On Linux, descendants that left the group are killed too.
+/// could be reused afterwards. On Linux, descendants that left the group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,

@@ -36,7 +36,8 @@ impl Room {
     }
 }
 
-/// Estimates memory use in bytes, many times the text's length for short values.
+/// Estimates a value's memory use in bytes; for short values, it is many times the length of the
+/// text.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {

@@ -27,9 +27,9 @@ pub struct ProgramSettings {
     pub command: Vec<String>,
     /// Working directory; this process's by default.
     pub directory: Option<PathBuf>,
-    /// Sent with `hello`.
+    /// Settings sent with `hello`.
     pub settings: Value,
-    /// Timeout of a response, per step for several steps.
+    /// Timeout of a response; a request with several steps gets it once per step.
     pub timeout: Duration,
     /// Timeout of `hello`, which includes loading data.
     pub start_timeout: Duration,
@@ -67,7 +67,7 @@ impl Program {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Returns how often it was started.
+    /// Returns how often the program was started.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
@@ -222,7 +222,7 @@ impl Process {
         &self.welcome
     }
 
-    /// Returns true if it accepts requests.
+    /// Returns true if the process accepts requests.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
@@ -294,7 +294,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Requests an exit, and kills after a grace period.
+    /// Requests an exit and kills the process after a grace period.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});

@@ -10,7 +10,7 @@ use turnwise_core::{Tool, ToolCall};
 /// Protocol version; grows with incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
-/// A request without its `id`.
+/// A request, without its `id`, which is added when it is sent.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
@@ -32,7 +32,8 @@ pub enum Request<'a> {
         /// Maximum number of tasks.
         limit: usize,
     },
-    /// Starts a task and drops the running episode of this number.
+    /// Starts a task as the episode with this number and drops any episode already running under
+    /// it.
     Reset {
         /// Number chosen by the trainer.
         episode: u64,
@@ -89,7 +90,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps, each with the full timeout.
+    /// Returns the number of steps in the request; the timeout applies to each of them.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -210,7 +211,7 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// The program's version, which must be [`PROTOCOL`].
+    /// The program's protocol version, which must be [`PROTOCOL`].
     pub protocol: u32,
     /// Environment name for messages and panels.
     pub name: String,
@@ -219,7 +220,8 @@ pub struct Welcome {
     /// Supported optional requests.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Others wait, without using up their timeout.
+    /// Maximum number of concurrent requests. Further requests wait, and their timeout starts only
+    /// afterwards.
     #[serde(default = "one")]
     pub concurrency: usize,
     /// Frequent phrases, for tokenizers trained from scratch.
@@ -269,7 +271,7 @@ pub enum Seen {
         /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Equal for equal states; `text` by default.
+        /// Key that is equal for equal states; `text` by default.
         #[serde(default)]
         state_key: Option<String>,
     },

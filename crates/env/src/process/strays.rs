@@ -14,7 +14,7 @@ pub(super) fn new_mark() -> String {
     format!("{}-{}-{now:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Does nothing without `/proc`.
+/// Kills the marked processes; does nothing without `/proc`.
 #[cfg(target_os = "linux")]
 pub(super) fn kill(mark: &str) {
     let wanted = format!("{VARIABLE}={mark}");

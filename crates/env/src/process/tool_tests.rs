@@ -62,7 +62,7 @@ fn a_call_that_cannot_be_read_is_answered_without_the_program_and_costs_a_turn()
     assert!(last.truncated && last.observation.text() == "That is no call.");
 }
 
-/// An environment with a tool; `goal` selects the fault.
+/// An environment with a tool; the task's `goal` selects the fault.
 const WORLD: &str = r#"import sys
 sys.path.insert(0, sys.argv[1])
 from turnwise_env import serve

@@ -14,7 +14,7 @@ use super::strays::VARIABLE;
 const SCRIPT: &str = "read -r _; sleep 2; kill -9 \"-$1\"; \
     for found in $(grep -lF \"$2\" /proc/[0-9]*/environ); do found=${found#/proc/}; kill -9 \"${found%/environ}\"; done";
 
-/// Disarmed when dropped.
+/// A watchdog that is disarmed when dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog(Child);
 

@@ -210,12 +210,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// Converts to 53 bits, which every JSON parser reads exactly.
+/// Converts a seed to 53 bits, which every JSON parser reads exactly.
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Resets can be retried even if the program was lost, unlike steps.
+/// Unlike a step, a reset can be retried even if the program was lost.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())

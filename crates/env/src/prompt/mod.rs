@@ -52,7 +52,7 @@ pub enum PromptKind {
 pub struct PromptView<'a> {
     /// The task's goal.
     pub goal: &'a str,
-    /// Earlier (observation, action) pairs, oldest first; may start late.
+    /// Earlier (observation, action) pairs, oldest first; the oldest may be missing.
     pub history: &'a [(String, String)],
     /// Maximum number of turns in `{action_history}`.
     pub window: usize,
@@ -171,7 +171,7 @@ impl PromptTemplate {
 
     /// Formats an action as a response without reasoning.
     ///
-    /// With `text_answer`, a text answer stays unchanged.
+    /// If the rules set `text_answer`, an action that is not a tool call is returned unchanged.
     pub fn response(&self, action: &str) -> String {
         if self.rules.text_answer && calls_of_words(action).is_empty() {
             return action.to_owned();
@@ -195,8 +195,9 @@ impl PromptTemplate {
 
     /// Renders a per-turn prompt.
     ///
-    /// It omits the history in the first turn, with a window of 0, and if the prompt (and then also
-    /// its masked versions) would be longer than `history.max_chars` Unicode scalar values.
+    /// It omits the history in the first turn, if the window is 0, and if the full prompt would be
+    /// longer than `history.max_chars` Unicode scalar values. The masked prompts of that turn then
+    /// omit it too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -225,8 +226,8 @@ impl PromptTemplate {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Renders the text between two responses of a multi-turn sequence; `closed = false` first
-    /// closes a truncated response.
+    /// Renders the text between two responses of a multi-turn sequence; if `closed` is false, the
+    /// text first closes the truncated response.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
         // The start of the sequence states the goal.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);

@@ -8,8 +8,8 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// End of the goal, by default the line's end. If set, text before the goal's marker is removed
-    /// too.
+    /// Text that ends the goal, by default the end of the line. If it is set, text before the
+    /// goal's marker is removed too.
     goal_end: Option<String>,
     /// Separates an observation's parts; prompts show `join` instead.
     #[serde(default)]

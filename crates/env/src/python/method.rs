@@ -16,7 +16,7 @@ pub struct Method {
 pub struct Parameter {
     /// Parameter name.
     pub name: &'static str,
-    /// Default; required without one.
+    /// Default value; a parameter without one is required.
     pub default: Option<Default>,
 }
 
@@ -68,7 +68,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// `N` must be the number of parameters; missing values would become `None`.
+    /// Returns the values. `N` must be the number of parameters; otherwise missing values would
+    /// become `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())

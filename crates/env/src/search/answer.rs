@@ -8,11 +8,11 @@ use crate::python::{is_space, strip};
 /// Scores of an answer; the best over all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether it equals a golden answer.
+    /// Whether the normalized answer equals a golden answer.
     pub exact: bool,
     /// Word-level F1 in `[0, 1]`.
     pub f1: f64,
-    /// Whether it contains a golden answer.
+    /// Whether the normalized answer contains a golden answer.
     pub cover: bool,
 }
 
@@ -125,8 +125,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the trimmed last `<answer>..</answer>` if there are at least `at_least`: 2 for
-/// Search-R1, whose prompt contains an example, and 1 for verl-agent.
+/// Returns the trimmed content of the last `<answer>..</answer>` block if there are at least
+/// `at_least` blocks: 2 for Search-R1, whose prompt contains an example, and 1 for verl-agent.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

@@ -15,7 +15,7 @@ pub struct Choices {
 impl Choices {
     /// Returns the option that an answer selects: by its text, its label, or a label and more text
     /// (`B`, `(b)`, `B. text`, `option B: text`). Text takes precedence, as in
-    /// `C. difficile colitis`. Of equal texts, the first is selected.
+    /// `C. difficile colitis`. If several options have the same text, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -28,8 +28,8 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// The options with the answer's text, which may follow a label such as `A` that normalization
-    /// would remove as an article. A bare label matches none.
+    /// Returns the options whose text is the answer. The text may follow a label such as `A`, which
+    /// normalization would remove as an article. A bare label matches no option.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -66,7 +66,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// The whole answer or a word before punctuation; `A patient` has no label.
+/// Returns the answer's label: the whole answer or a word followed by punctuation. `A patient` has
+/// no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);

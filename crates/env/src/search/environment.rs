@@ -27,8 +27,9 @@ pub enum AnswerFrom {
 
 /// Environment for the questions of a [`super::SearchSet`].
 ///
-/// An answer (`terminated`) or the step limit (`truncated`) ends the episode, so the last step
-/// cannot search. Invalid output gets the format's error message and uses up a turn.
+/// An episode ends with an answer (`terminated`) or at the step limit (`truncated`). A search in
+/// the last step is not executed. Invalid output gets the format's error message and uses up a
+/// turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -76,7 +77,7 @@ impl SearchEnv {
         })
     }
 
-    /// Nothing is modified before this call, so a failed search can be retried.
+    /// Executes an action. Nothing is modified earlier, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -135,7 +136,7 @@ impl SearchEnv {
     }
 }
 
-/// `answer_found`: a retrieved passage contained a golden answer.
+/// Returns the metrics. `answer_found` means that a retrieved passage contained a golden answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -160,7 +161,7 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Sends all queries in one call, or each alone if one may have made it fail.
+/// Sends all queries in one call; if a query may have made it fail, sends each query alone.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),

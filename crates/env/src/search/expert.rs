@@ -29,8 +29,9 @@ impl Expert {
         }
     }
 
-    /// First the planned searches whose passages were not seen, or the question without a plan.
-    /// Then the golden answer; without a plan, it is `unknown` unless a passage contains it.
+    /// Returns the next action: first the planned searches whose passages were not seen or, without
+    /// a plan, a search for the question; then the golden answer. Without a plan, the answer is
+    /// `unknown` unless a passage contains a golden answer.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -64,7 +65,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Spaces inside the tags, as in Search-R1's outputs, give words the same tokens as in a sentence.
+/// Formats a search. The spaces inside the tags, as in Search-R1's outputs, give words the same
+/// tokens as in a sentence.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -73,8 +75,8 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// With probability `early_answer_prob`, the expert guesses instead of its last planned search,
-/// which SFT imitates.
+/// With probability `early_answer_prob`, the expert guesses instead of making its last planned
+/// search. SFT imitates this.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

@@ -55,8 +55,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// The default dataset name is that of the file, or of its folder if the file is named after a
-/// split (`nq/test.jsonl`).
+/// Reads questions. The default dataset name is that of the file, or of its folder if the file is
+/// named after a split (`nq/test.jsonl`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);

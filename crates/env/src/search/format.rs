@@ -59,7 +59,7 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages of either format. Truncated ones stay unchanged.
+/// Extracts the passages from an observation in either format. Truncated passages stay unchanged.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

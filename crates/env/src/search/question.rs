@@ -12,7 +12,7 @@ use super::choice::Choices;
 pub struct Question {
     /// Id within the dataset.
     pub id: String,
-    /// Dataset in reports, such as `nq` or `single-hop`.
+    /// Name of the dataset in reports, such as `nq` or `single-hop`.
     pub dataset: String,
     /// Question without options.
     pub text: String,
@@ -31,7 +31,7 @@ pub struct Question {
 pub struct PlannedSearch {
     /// Query.
     pub query: String,
-    /// Plausible but usually wrong answer without this search.
+    /// Answer that seems plausible without this search but is usually wrong.
     pub early_answer: String,
 }
 
@@ -65,7 +65,7 @@ impl Question {
         }
     }
 
-    /// Scores an answer. In multiple choice, a score is 1 for the correct option, else 0.
+    /// Scores an answer. For multiple choice, each score is 1 for the correct option, else 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -85,7 +85,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// Returns the SHA-256 of the prompt and all data behind the scores.
+    /// Returns the SHA-256 of the prompt and all data that the scores depend on.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();

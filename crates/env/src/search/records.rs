@@ -25,8 +25,8 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// MedMCQA's `cop` counts from 0 in Hugging Face's Parquet files and from 1 in the original
-    /// JSON. A file with any 0 counts from 0.
+    /// Determines where MedMCQA's `cop` starts: at 0 in Hugging Face's Parquet files, at 1 in the
+    /// original JSON. A file that contains a 0 counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
@@ -74,7 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Also parses JSON lists inside texts (PopQA's `possible_answers`).
+/// Returns texts; also parses JSON lists inside texts (PopQA's `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter_map(text_of).collect(),
@@ -163,7 +163,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// `contents` as in wiki-18, or `title` and `text`.
+/// Parses a passage from `contents`, as in wiki-18, or from `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

@@ -93,7 +93,8 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Titles get the observation's quotation marks, because collections differ in them.
+    /// Returns the recorded passages. Their titles get the observation's quotation marks, because
+    /// collections differ in these marks.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -126,7 +127,7 @@ impl Retriever for Queued {
     }
 }
 
-/// A passage starts with a line that has `Doc`, a number and `(Title: `.
+/// Parses passages; each starts with a line that contains `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -164,7 +165,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The user message of Qwen's chat format, else the whole prompt.
+/// Returns the user message of a prompt in Qwen's chat format, or else the whole prompt.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

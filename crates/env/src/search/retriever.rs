@@ -86,7 +86,7 @@ impl RetrieverSettings {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Missing or unused keys of this kind, with reasons.
+    /// Returns the keys that this kind lacks or does not use, with reasons.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

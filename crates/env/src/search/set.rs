@@ -10,7 +10,7 @@ use super::format::ObservationFormat;
 use super::question::{Question, SearchReward};
 use crate::splits::{SPLITS, tasks_of};
 
-/// As in verl-agent.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
 /// Maximum queries per call to a slow retriever.
 const BATCH: usize = 256;
@@ -83,7 +83,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from `train`, `valid` and `test`, and numbers repeated ids.
+    /// Creates a set from `train`, `valid` and `test`, and makes repeated ids unique by adding
+    /// numbers.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();

@@ -235,7 +235,8 @@ impl SearchKind {
     }
 }
 
-/// The same for all requested splits.
+/// Returns the distinct passages that come with the questions of all splits, opened or not, so that
+/// they are the same whichever splits are opened.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

@@ -14,7 +14,7 @@ use crate::saved::SavedEpisode;
 ///
 /// The episode ends when all boxes are on targets (`terminated`) or at the step limit
 /// (`truncated`). As in verl-agent, `still` and invalid actions only count as steps. Progress is
-/// the fraction of boxes on targets. If images are enabled, one follows each text.
+/// the fraction of boxes on targets. If images are enabled, an image follows each text.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ struct Episode {
 struct Saved {
     task: String,
     room: String,
-    /// Boxes on targets at the last reward.
+    /// Number of boxes on targets when the last reward was computed.
     counted: usize,
     steps: usize,
 }

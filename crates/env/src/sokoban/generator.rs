@@ -68,7 +68,7 @@ impl Default for GeneratorConfig {
 /// A level with its shortest solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Start, without boxes on targets.
+    /// Start position, with no box on a target.
     pub room: Room,
     /// A shortest solution.
     pub solution: Vec<Direction>,
@@ -136,7 +136,8 @@ impl Generator {
         }
     }
 
-    /// Picks a distance from the solved room uniformly, then a state without boxes on targets.
+    /// Picks a distance from the solved room uniformly, then a state at that distance without boxes
+    /// on targets.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);

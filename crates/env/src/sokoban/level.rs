@@ -45,7 +45,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// Fixed cells and state, as in gym-sokoban.
+/// A room's fixed cells and its state, as in gym-sokoban.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -168,7 +168,7 @@ pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// The smallest digest of the eight symmetries.
+/// Returns the smallest digest among the eight symmetries.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

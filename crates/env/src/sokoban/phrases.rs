@@ -1,9 +1,9 @@
 use super::room::{Cell, RoomText};
 
-/// With more distinct rows, phrases are single cells.
+/// Maximum number of distinct rows; if there are more, phrases are single cells.
 const MOST_ROWS: usize = 2048;
 
-/// Returns all possible rows, or single cells if rows are too many or have spaces.
+/// Returns all possible rows, or single cells if there are too many rows or rows contain spaces.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {

@@ -151,7 +151,8 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Boxes on targets at the last reward; at first 0, as in the original.
+    /// Number of boxes on targets when the last reward was computed; starts at 0, as in the
+    /// original.
     counted: usize,
 }
 
@@ -159,8 +160,8 @@ impl Room {
     /// Creates a room from rows of `width` cells.
     ///
     /// # Errors
-    /// Fails unless there are one player, at least one box, as many targets, closed walls, and at
-    /// most [`MOST_SIDE`] cells per side and [`MOST_BOXES`] boxes.
+    /// Fails unless the room has one player, one to [`MOST_BOXES`] boxes, as many targets as boxes,
+    /// closed walls and at most [`MOST_SIDE`] cells per side.
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -244,7 +245,8 @@ impl Room {
         self
     }
 
-    /// In bounds for reachable cells, because walls are closed.
+    /// Returns the index of the adjacent cell. It is in bounds for reachable cells, because walls
+    /// are closed.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -254,7 +256,7 @@ impl Room {
         }
     }
 
-    /// Cells that the player could reach without boxes, in breadth-first order.
+    /// Returns the cells that the player could reach without boxes, in breadth-first order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -279,7 +281,8 @@ impl Room {
         found
     }
 
-    /// Moves the player and pushes a box if possible. An impossible move costs the same.
+    /// Moves the player and pushes a box if possible. An impossible move costs as much as any other
+    /// step.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];

@@ -16,10 +16,10 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 
 pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`O`)";
 
-/// As in verl-agent.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Share of test and validation, in 1/256.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
@@ -27,7 +27,7 @@ const VALID: u8 = 26;
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Levels to generate per missing one; one in ten is in test.
+/// Levels to generate per missing one, because only one in ten falls into test.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -66,7 +66,7 @@ pub struct SokobanPictures {
 
 struct Made {
     room: Room,
-    /// Digest without the player's position.
+    /// Digest of the room without the player's position.
     whole: String,
     digest: String,
     split: usize,
@@ -111,7 +111,8 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. A `panel` replaces `test` and is excluded from the others.
+    /// Generates the levels. If `panel` is given, it replaces `test`, and the other splits exclude
+    /// its levels.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::room::{Direction, MOST_BOXES, Room};
 
-/// Default maximum of visited states.
+/// Default maximum number of visited states.
 pub const MOST_STATES: usize = 4_000_000;
 
 /// With more states, a hash set replaces the lookup table.
@@ -53,7 +53,7 @@ impl Hasher for Spread {
 
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The last search that visited each state.
+    /// For each state, the number of the last search that visited it.
     table: Vec<u32>,
     search: u32,
     set: HashSet<u64, BuildHasherDefault<Spread>>,
@@ -90,7 +90,7 @@ impl Seen {
 pub(super) struct Floor {
     /// Room index of each numbered cell.
     pub(super) cells: Vec<usize>,
-    /// Neighbour by direction, or [`WALL`].
+    /// Neighbour of each cell by direction, or [`WALL`].
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
@@ -126,7 +126,7 @@ impl Floor {
     }
 }
 
-/// Cells of the player and, in ascending order, the boxes.
+/// Cells of the player and of the boxes, the latter in ascending order.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,
@@ -192,12 +192,12 @@ impl Solver {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
 
-    /// Returns the maximum of visited states.
+    /// Returns the maximum number of visited states.
     pub fn most_states(&self) -> usize {
         self.most_states
     }
 
-    /// Returns a shortest solution. Ties follow the order of [`Direction::ALL`].
+    /// Returns a shortest solution. Ties are broken by the order of [`Direction::ALL`].
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };

@@ -11,8 +11,8 @@ pub(super) struct Grade {
     pub(super) tests: usize,
 }
 
-/// SWE-bench cuts some names off inside a parameter; these match all tests with that prefix if they
-/// agree.
+/// Returns a test's status. SWE-bench cuts some names off inside a parameter; such a name stands
+/// for all tests with that prefix if their statuses agree.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);
@@ -25,7 +25,8 @@ fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     found.all(|(_, other)| other.passes() == first.passes()).then_some(*first)
 }
 
-/// SWE-bench's rule: `fail_to_pass` passes, `pass_to_pass` passes or is skipped.
+/// Grades by SWE-bench's rule: tests of `fail_to_pass` pass, and tests of `pass_to_pass` pass or
+/// are skipped.
 ///
 /// A failing test program whose log shows no failure is not trusted.
 pub(super) fn swe_bench(
@@ -49,7 +50,8 @@ pub(super) fn swe_bench(
     Grade { solved: passed == tests, passed, tests }
 }
 
-/// R2E-Gym's rule: exactly the tests of `expected`, each with its status.
+/// Grades by R2E-Gym's rule: the log contains exactly the tests of `expected`, each with its
+/// expected status.
 pub(super) fn r2e_gym(log: &str, expected: &BTreeMap<String, String>) -> Grade {
     let statuses = r2e(log);
     let same = |(name, word): &(&String, &String)| {

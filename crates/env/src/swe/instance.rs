@@ -19,7 +19,7 @@ pub struct SweInstance {
     pub statement: String,
     /// Container image.
     pub image: String,
-    /// Tests that decide.
+    /// Tests that decide whether the issue is solved.
     pub tests: SweTests,
     /// Known fix, for the expert.
     pub fix: SweFix,
@@ -67,7 +67,7 @@ pub(super) const IMAGE: &str = "swebench/sweb.eval.x86_64.{id}:latest";
 
 const PYTEST: &str = "pytest -rA";
 
-/// pytest for repositories that SWE-bench lacks.
+/// Returns the test command and its log format: pytest for repositories that SWE-bench lacks.
 fn test_command(repo: &str, version: &str) -> (&'static str, LogFormat) {
     match repo {
         "astropy/astropy" => {
@@ -94,7 +94,7 @@ fn text<'a>(keys: &'a Map<String, Value>, name: &str) -> Result<&'a str, String>
     keys.get(name).and_then(Value::as_str).ok_or_else(|| format!("`{name}` is missing or not a text"))
 }
 
-/// The list may be JSON in a string.
+/// Reads a list of texts, which may be given as JSON in a string.
 fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     let parsed;
     let list = match keys.get(name) {
@@ -198,7 +198,7 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 
-/// Files of the test patch, or modules for Django.
+/// Returns the test files in the test patch or, for Django, their module names.
 pub(super) fn directives(repo: &str, test_patch: &str) -> Vec<String> {
     let files = patch::parse(test_patch).into_iter();
     // Deleted files have no new path and no tests.

@@ -36,7 +36,8 @@ impl Status {
 /// Log format of a test program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum LogFormat {
-    /// pytest's summary: a status and the name's first word.
+    /// pytest's summary, whose lines contain a status and a name, of which only the first word
+    /// counts.
     Pytest,
     /// Like `Pytest`, but paths in parameters are cut to their last part.
     PytestOptions,
@@ -48,7 +49,7 @@ pub enum LogFormat {
     Seaborn,
     /// SymPy's `bin/test`.
     Sympy,
-    /// Like `Pytest`, with mouse buttons as numbers.
+    /// Like `Pytest`, but mouse buttons in names become numbers.
     Matplotlib,
 }
 
@@ -229,7 +230,7 @@ fn sympy(log: &str) -> Statuses {
     found
 }
 
-/// R2E-Gym's rule: a name is the part after the file, with `.` for `::`.
+/// Parses a log by R2E-Gym's rule: a test's name is the part after the file, with `.` for `::`.
 pub(super) fn r2e(log: &str) -> Statuses {
     let log = without_colours(log);
     let Some((_, summary)) = log.split_once("short test summary info") else { return Statuses::new() };

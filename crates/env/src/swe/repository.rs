@@ -8,10 +8,10 @@ use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, s
 
 const SECONDS: u64 = 60;
 const MOST_PATCH: usize = 8 << 20;
-/// Exit code of a script whose path is a folder.
+/// Exit code of a script if its path is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git that accepts another user's repository and does not quote names.
+/// Git command that accepts a repository owned by another user and does not quote names.
 const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
 /// Activates SWE-bench's conda environment or R2E-Gym's virtual environment.
@@ -23,7 +23,7 @@ if [ -d .venv/bin ]; then PATH=\"$PWD/.venv/bin:$PATH\"; export PATH; fi
 #[derive(Debug)]
 pub(super) struct Worktree {
     container: Container,
-    /// Repository folder, to shorten absolute paths.
+    /// Repository folder, used to shorten absolute paths.
     folder: String,
     commit: String,
     /// Untracked and hidden paths in the image, which are not the agent's changes.
@@ -56,7 +56,7 @@ impl Worktree {
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    /// `.` is the repository's folder.
+    /// Returns the path relative to the repository's folder, which is `.`.
     fn relative(&self, path: &str) -> Result<String, String> {
         let inside = match path.strip_prefix(&self.folder) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
@@ -148,8 +148,8 @@ impl Worktree {
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
     }
 
-    /// Returns the diff from the image without ignored files; `None` if git fails or it is too
-    /// large.
+    /// Returns the diff from the image without ignored files, or `None` if git fails or the diff is
+    /// too large.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
         // Uses a copy of the index, so the agent's `git diff` and `git status` stay the same.
         let script = format!(
@@ -177,7 +177,7 @@ impl Worktree {
         Ok(self.container.run(&script, &[], patch, SECONDS)?.ok())
     }
 
-    /// Resets files to a commit and deletes files that it lacks.
+    /// Resets files to a commit and deletes files that the commit lacks.
     pub(super) fn reset(&self, commit: &str, known: &[&str], new: &[&str]) -> Result<bool, EnvError> {
         if !new.is_empty() && !self.container.run("rm -f -- \"$@\"", new, b"", SECONDS)?.ok() {
             return Ok(false);

@@ -39,7 +39,7 @@ pub struct SweTasks {
 }
 
 impl SweTasks {
-    /// Without test instances, ids decide the split.
+    /// If no test instances are given, the ids decide the splits.
     pub(super) fn new(
         instances: Vec<SweInstance>,
         for_testing: Option<Vec<SweInstance>>,

@@ -24,7 +24,7 @@ impl Caller for Nothing {
     }
 }
 
-/// Rounds to two decimals.
+/// Evaluates an expression and rounds the result to two decimals.
 pub(super) fn calculate(expression: &Value) -> Result<String, Raise> {
     let allowed = Value::from(ALLOWED);
     for character in iterate(expression)? {

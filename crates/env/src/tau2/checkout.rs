@@ -13,7 +13,7 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// The only split without a split file.
+/// Name of the only split if there is no split file.
 const BASE: &str = "base";
 
 /// One domain's data.
@@ -112,7 +112,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// `train` first. Without a file, all tasks are one split.
+/// Returns the splits, `train` first. Without a split file, all tasks are one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);

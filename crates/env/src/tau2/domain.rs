@@ -72,7 +72,7 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// The original's error for arguments named like its internal parameters.
+/// Returns the original's error if an argument is named like one of its internal parameters.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Ignores errors, as in the original.
+    /// Executes a gold call. Errors are ignored, as in the original.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),

@@ -23,7 +23,7 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 ///
 /// The observation is a call's result or the user's reply. An episode is graded when the user ends
 /// the conversation. It also ends after too many failed calls (`terminated`) or at the turn limit
-/// (`truncated`). In solo mode, `done` ends it, and a message ends it unsolved.
+/// (`truncated`). In solo mode, `done` ends the episode, and a message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -92,7 +92,7 @@ impl Tau2Env {
         })
     }
 
-    /// `known` is the saved reply, if restoring.
+    /// `known` is the saved reply if an episode is being restored.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -109,7 +109,7 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// `known` is the saved first message, if restoring.
+    /// `known` is the saved first message if an episode is being restored.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -143,7 +143,7 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// `known` has the saved user messages, if restoring.
+    /// `known` contains the saved user messages if an episode is being restored.
     fn act(
         &self,
         episode: &mut Episode,
@@ -243,7 +243,7 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Limits are settings, so they are not saved. Fails after the end.
+    /// Does not save limits, because they are settings. Fails after the end of the episode.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -34,7 +34,7 @@ fn write(action: &GoldAction) -> String {
     call(&action.name, arguments)
 }
 
-/// `hasty` omits the last change, `solo` all messages.
+/// Returns the expert's replies; `hasty` omits the last change, and `solo` omits all messages.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };

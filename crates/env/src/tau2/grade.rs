@@ -9,15 +9,15 @@ use crate::python::values::{Raise, Value};
 /// An episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grade {
-    /// The database equals that after the gold calls.
+    /// Whether the final database equals the one after the gold calls.
     pub database: bool,
-    /// All assertions hold.
+    /// Whether all assertions hold.
     pub assertions: bool,
-    /// The agent communicated all information of the task.
+    /// Whether the agent communicated all information of the task.
     pub communicated: bool,
-    /// The agent made every gold call.
+    /// Whether the agent made every gold call.
     pub actions: bool,
-    /// All components of the reward basis passed.
+    /// Whether all components of the reward basis passed.
     pub success: bool,
 }
 
@@ -32,8 +32,8 @@ pub struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an ended episode. With `information`, the agent must communicate the information even if
-/// the original leaves this to an LLM judge.
+/// Grades an ended episode. If `information` is set, the agent must communicate the task's
+/// information even if the original leaves this check to an LLM judge.
 ///
 /// # Errors
 /// Fails if the task's setup fails.
@@ -69,7 +69,7 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Ignores commas in messages.
+/// Returns true if a message contains the text, ignoring case and commas in messages.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))

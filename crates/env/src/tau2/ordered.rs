@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// Keeps insertion order; equality ignores it.
+/// Dictionary that keeps the insertion order but ignores it in comparisons.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<T> {
     rows: Vec<(String, T)>,

@@ -56,10 +56,10 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// The original has custom parameter types here, this engine strings and objects.
+/// Tools whose parameters have custom types in the original and are strings or objects here.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
-/// The version in error URLs depends on the installation.
+/// Removes the version from error URLs, because it depends on the installation.
 fn without_version(text: &str) -> String {
     const ADDRESS: &str = "https://errors.pydantic.dev/";
     let mut parts = text.split(ADDRESS);

@@ -10,10 +10,10 @@ use super::environment::Tau2Env;
 use super::task::Tau2Task;
 use super::user::SharedUser;
 
-/// Enough for the gold calls and the conversation.
+/// Default turn limit, enough for the gold calls and the conversation.
 pub(super) const DEFAULT_MAX_TURNS: usize = 50;
 
-/// As in the original.
+/// Default limit of failed calls, as in the original.
 pub(super) const DEFAULT_MAX_ERRORS: usize = 10;
 
 const GOAL: &str = "help the user within the policy, by calling tools";
@@ -118,7 +118,7 @@ impl Tau2Tasks {
     }
 }
 
-/// Telecom task ids start with the kind in brackets.
+/// Returns the kind of a task; telecom task ids start with it in brackets.
 fn kind(id: &str) -> Option<&str> {
     id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
 }

@@ -35,7 +35,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Position of the bracket that closes one opened before the text.
+/// Returns the position of the bracket that closes one opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -101,7 +101,8 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Where the first section, or that with the title, and its text start.
+/// Returns where a section and its text start: the section with this title, or the first section if
+/// `title` is `None`.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -119,7 +120,7 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// The first line, a blank line, and the text before the sections.
+    /// Returns the first line, a blank line, and the rest of the text before the sections.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -159,7 +160,7 @@ impl Function<'_> {
         })
     }
 
-    /// Keys are in the original's order.
+    /// Returns the tool as JSON with keys in the original's order.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();
@@ -196,7 +197,7 @@ impl Function<'_> {
     }
 }
 
-/// Whether it is a list of strings, and the JSON type.
+/// Returns whether the type is a list of strings, and the JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

@@ -86,7 +86,7 @@ pub enum Side {
     User,
 }
 
-/// A function call, not necessarily of a tool.
+/// A call of a function that need not be a tool.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FunctionCall {
     /// The function's side.
@@ -107,13 +107,13 @@ fn holds() -> bool {
 /// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Gold calls, which give the expected database.
+    /// Gold calls; executing them gives the expected database.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
     /// Assertions about the final state.
     #[serde(default)]
     pub env_assertions: Option<Vec<FunctionCall>>,
-    /// Texts to communicate.
+    /// Texts that the agent must communicate to the user.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
     /// Statements for an LLM judge.
@@ -154,7 +154,7 @@ pub struct GoldAction {
     pub name: String,
     /// Arguments as an object.
     pub arguments: Value,
-    /// Names of the arguments to compare; `None` for all of the call.
+    /// Names of the arguments to compare; `None` compares all arguments of the call.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }
@@ -206,7 +206,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Why the task cannot be played, if so.
+    /// Returns why the task cannot be played, or `None` if it can.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());

@@ -27,7 +27,7 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// As in the original, prices are uniform within ranges.
+/// Draws prices; as in the original, they are uniform within price ranges.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {

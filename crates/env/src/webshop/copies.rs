@@ -11,7 +11,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Keeps each goal only in the last of its splits, so test stays unchanged.
+/// Keeps each goal only in the last of its splits, so that `test` stays unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

@@ -42,7 +42,8 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Cached because comparing texts dominates the cost of progress.
+    /// Number of attributes that each product meets, cached because comparing texts dominates the
+    /// cost of progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }
@@ -51,7 +52,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Detects a task id that now names a different goal.
+    /// Instruction, to detect a task id that now names a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,

@@ -1,8 +1,9 @@
 //! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
 //! It searches for words of the instruction and opens affordable products by rank, ranking titles
-//! with none of these words five places lower. If the title lacks words, it reads the features; if
-//! these lack any, it tries the next product. Near the step limit, it buys the best product seen.
+//! with none of these words five places lower. If the title lacks some of the words, it reads the
+//! features; if these lack some too, it tries the next product. Near the step limit, it buys the
+//! best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,8 @@ struct Wish {
     values: Vec<String>,
     text: String,
     limit: Option<u32>,
-    /// Free-form: only the product's page shows which words are option values.
+    /// Whether the instruction is free-form, so that only the product's page shows which words are
+    /// option values.
     loose: bool,
 }
 
@@ -37,7 +39,7 @@ struct Seen {
     page: usize,
     text: String,
     read: bool,
-    /// Missing words, plus 10 per missing option value and 2 per unmet option name.
+    /// Number of missing words, plus 10 per missing option value and 2 per unmet option name.
     missing: Option<usize>,
 }
 
@@ -299,8 +301,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// The offered option values that the instruction requests. For free-form instructions, those
-    /// in the text, except parts of longer ones.
+    /// Returns the offered option values that the instruction requests. For free-form instructions,
+    /// these are the values in its text, except those that are part of a longer one.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -363,7 +365,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// The parts after the instruction, without the markup of `text_rich`.
+/// Returns the parts after the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {

@@ -2,9 +2,9 @@
 //!
 //! Let `i` be the common words, and `a` and `b` the words of only one text, sorted and joined by
 //! spaces. The score is the maximum of `ratio(i + a, i + b)` and, if `i` is not empty,
-//! `ratio(i, i + a)` and `ratio(i, i + b)`, rounded half to even. It is 100 if `i` is not empty but
-//! `a` or `b` is. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts
-//! inserted and deleted characters.
+//! `ratio(i, i + a)` and `ratio(i, i + b)`, rounded half to even. It is 100 if `i` is not empty and
+//! `a` or `b` is empty. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel`
+//! counts inserted and deleted characters.
 //!
 //! WebShop pins thefuzz 0.19, which also rounds intermediate results: scores can differ by 1.
 
@@ -31,7 +31,7 @@ fn lower(character: char) -> char {
 }
 
 impl Words {
-    /// Removes U+0080 to U+00FF like `force_ascii` in thefuzz.
+    /// Prepares a text. Removes U+0080 to U+00FF, like `force_ascii` in thefuzz.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -121,7 +121,8 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Length of the longest common subsequence, by Hyyrö (2004) if the shorter text fits into 64 bits.
+/// Returns the length of the longest common subsequence, by the algorithm of Hyyrö (2004) if the
+/// shorter text fits into 64 bits.
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {

@@ -46,12 +46,13 @@ pub struct Goal {
     pub attributes: Vec<String>,
     /// Requested options.
     pub options: GoalOptions,
-    /// Price limit in dollars (inclusive), or one million.
+    /// Price limit in dollars (inclusive), or one million for no limit.
     pub price_upper: f64,
 }
 
 impl Goal {
-    /// Hashes the instruction, requirements, and product data behind the type factor.
+    /// Hashes the instruction, the requirements and the product data that the type factor depends
+    /// on.
     ///
     /// # Errors
     /// Fails if the product is missing or corrupt.
@@ -108,9 +109,9 @@ const MOST_COMBINATIONS: u32 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Spec {
     product: u32,
-    /// Option combination or human instruction.
+    /// Index of the option combination or of the human instruction.
     number: u32,
-    /// Price limit in tens of dollars, or 0.
+    /// Price limit in tens of dollars, or 0 for no limit.
     tens: u16,
 }
 
@@ -124,12 +125,12 @@ impl Goals {
     /// Creates the goals in product order and shuffles them with the seed `shuffle`.
     ///
     /// `random` must be the generator that drew the prices. A price limit is the higher of two
-    /// draws from the next four multiples of 10 dollars above the price, below 1,000. With seed 42,
-    /// the 1,000-product files yield verl-agent's 6,910 goals, in its order.
+    /// draws from the four multiples of 10 dollars that follow the price and are below 1,000. With
+    /// seed 42, the 1,000-product files yield verl-agent's 6,910 goals, in its order.
     ///
     /// `most` limits the goals per product. `None` keeps all option combinations, like the
-    /// original, but skips products with more than a million ([`Goals::skipped`]). Above
-    /// 4,294,967,295, products are always skipped.
+    /// original, but skips products with more than a million ([`Goals::skipped`]). Products with
+    /// more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a record is corrupt.
@@ -325,7 +326,8 @@ fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     above[first.max(second)]
 }
 
-/// Options are sorted by name; the last varies fastest.
+/// Returns the option combination with this number. Options are sorted by name, and the last option
+/// varies fastest.
 fn combination(product: &Product, number: u32) -> Vec<(String, String)> {
     let mut options: Vec<_> = product.options.iter().collect();
     options.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,8 +1,8 @@
 //! Nouns in product titles, which the type factor compares.
 //!
 //! `tools/webshop_nouns.py` finds nouns and proper nouns with spaCy, like the original, and writes
-//! `nouns.jsonl` (or `.zst`) in the official folder. They are in lower case and title order, with
-//! repetitions:
+//! `nouns.jsonl` (or `.zst`) in the official folder. The nouns are in lower case and in the order
+//! of the title, with repetitions:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
@@ -121,7 +121,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// The end of the list before `index`.
+    /// Returns the offset where the list before `index` ends.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),

@@ -8,7 +8,7 @@
 //! | `items_human_ins.json` | human instructions |
 //!
 //! Files may be zstd-compressed (`.zst`) and are streamed. Invalid products are skipped
-//! ([`CatalogueReport::skipped`]), truncated files rejected.
+//! ([`CatalogueReport::skipped`]), and truncated files are rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -54,7 +54,7 @@ impl Size {
 
 const HUMAN: &str = "items_human_ins.json";
 
-/// For products without an entry in the attribute file.
+/// Attribute of products without an entry in the attribute file.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
 /// Result of reading a catalogue.
@@ -290,7 +290,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// Text such as `$9.99$12.50` in crawled files, numbers in search documents.
+/// Price of a product: text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

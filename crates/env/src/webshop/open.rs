@@ -40,8 +40,8 @@ impl WebshopSet {
     /// Opens the shop in an official folder ([`official`]).
     ///
     /// The 1,000 products are kept in memory. The full catalogue is converted on first use into
-    /// `built` (default: `turnwise-shop` in the official folder); delete it if the official files
-    /// change.
+    /// `built` (default: `turnwise-shop` in the official folder); delete that folder if the
+    /// official files change.
     ///
     /// # Errors
     /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
@@ -139,7 +139,7 @@ impl WebshopSet {
     }
 }
 
-/// Number of products hashed into the folder name.
+/// Number of products that are hashed into the folder name.
 const SAMPLED: u32 = 64;
 
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {

@@ -19,12 +19,12 @@ pub enum PartKind {
     Button,
     /// An option value.
     Option {
-        /// Whether it is selected.
+        /// Whether the value is selected.
         chosen: bool,
     },
     /// A link to a product.
     Link {
-        /// Whether it was opened since `back to search`.
+        /// Whether the product was opened since `back to search`.
         visited: bool,
     },
 }
@@ -108,7 +108,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// An option value equal to an existing item replaces the item's effect, in place.
+    /// Adds the values of options as clickable items. A value equal to an existing item replaces
+    /// that item's effect and keeps its position.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -182,7 +183,7 @@ impl<'a> PageView<'a> {
 /// Placeholder for any search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// JSON with sorted keys, escaped for HTML.
+/// Returns the options as JSON with sorted keys, escaped for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

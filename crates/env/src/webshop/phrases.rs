@@ -4,7 +4,7 @@ use super::catalogue::Catalogue;
 
 const MOST_PRODUCTS: usize = 4_000;
 
-/// A word-level tokenizer keeps each as one token. Longest first.
+/// Phrases that a word-level tokenizer keeps as one token, longest first.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",

@@ -16,7 +16,7 @@ use crate::python::pair;
 
 const ALIKE: u32 = 85;
 
-/// In the original's alphabetical order.
+/// Colour names in the original's alphabetical order.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -70,7 +70,7 @@ impl Reward {
 /// How well a product's type matches the goal's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
-    /// Whether `query` is equal.
+    /// Whether the product's `query` equals that of the goal's product.
     pub query_match: bool,
     /// Whether at least two categories are shared.
     pub category_match: bool,
@@ -111,7 +111,7 @@ impl Score {
         self.total() == 1.0
     }
 
-    /// Returns true if meeting up to `dropped` more options would give a score of 1.
+    /// Returns true if meeting at most `dropped` more options would give a score of 1.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
@@ -223,13 +223,14 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// The list keeps repeated nouns. The title score is 0.2 if the goal's title has none.
+    /// The list keeps repeated nouns. The title score is 0.2 if the wanted title has no nouns.
     ///
     /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
-    /// `query` is equal, two categories are shared or the title score is above 0.2, else 0.5.
+    /// both products have the same `query`, they share two categories or the title score is above
+    /// 0.2, else 0.5.
     ///
-    /// Without nouns for both titles ([`super::nouns`]), all words except common function words are
-    /// compared, and `type_stand_in` is set if the titles differ.
+    /// Unless the nouns of both titles are known ([`super::nouns`]), all words except common
+    /// function words are compared, and `type_stand_in` is set if the titles differ.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

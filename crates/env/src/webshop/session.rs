@@ -14,7 +14,7 @@ use crate::python::float;
 /// Number of search results per page.
 pub const PAGE_SIZE: usize = 10;
 
-/// Keeps product numbers of restored visits within `u32`.
+/// Highest page number of a restored visit, so that product numbers fit into `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
 /// Pages reached from a product page.
@@ -361,7 +361,8 @@ impl Session {
         }
     }
 
-    /// As in the original, with hidden parts and a misspelling.
+    /// Renders the page after a purchase, including the original's hidden parts and its
+    /// misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",

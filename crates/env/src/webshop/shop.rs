@@ -43,9 +43,9 @@ impl Shop {
 
     /// Returns catalogue indices, best first.
     ///
-    /// As in the original, `<c>` and `<q>` list a category or type. `<r>` lists every n-th product
-    /// instead of random ones, and `<a>`, which fails in the original's text environment, is an
-    /// ordinary search.
+    /// As in the original, a query that starts with `<c>` or `<q>` lists a category or type. `<r>`
+    /// lists every n-th product instead of random ones, and `<a>`, which fails in the original's
+    /// text environment, is an ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

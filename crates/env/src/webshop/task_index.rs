@@ -29,7 +29,7 @@ pub(super) struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     bytes: u64,
-    /// Nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     changed: u64,
 }
 
@@ -43,7 +43,7 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase it if equal goals yield a different file.
+    /// Format version; increase it if equal goals yield a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,
@@ -60,7 +60,7 @@ const VERSION: u32 = 1;
 pub(super) struct TaskIndex {
     hash: String,
     order: Vec<u32>,
-    /// Sorted first 64 bits of the digests, with task indices.
+    /// First 64 bits of each digest with its task index, sorted.
     contents: Vec<(u64, u32)>,
 }
 

@@ -8,7 +8,7 @@ use turnwise_core::EnvError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
-    /// As in the original, some drawers and cabinets cannot be opened.
+    /// Can mostly be opened: as in the original, some drawers and cabinets cannot.
     Mostly,
     Always,
 }
@@ -19,7 +19,7 @@ pub(super) mod ability {
     pub(in super::super) const COOLABLE: u8 = 1 << 2;
     pub(in super::super) const SLICEABLE: u8 = 1 << 3;
     pub(in super::super) const VESSEL: u8 = 1 << 4;
-    /// The desk lamp, which cannot be carried.
+    /// Marks the desk lamp, which cannot be carried.
     pub(in super::super) const LAMP: u8 = 1 << 5;
 }
 

@@ -11,9 +11,9 @@ use super::{Size, names};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// `train` and `valid_seen`.
+    /// For `train` and `valid_seen`.
     Seen,
-    /// `valid_unseen`.
+    /// For `valid_unseen`.
     Unseen,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Receptacle {
     pub(super) openable: bool,
     /// Index into [`FloorPlan::places`].
     pub(super) place: usize,
-    /// Hundredths of a metre.
+    /// Position in hundredths of a metre.
     pub(super) at: [i32; 3],
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Receptacle {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles for the object, with weights hidden from the agent.
+    /// Receptacles for the object, with weights that the agent does not see.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -53,17 +53,17 @@ pub(super) struct FloorPlan {
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
     pub(super) lamp: Vec<(usize, f64)>,
-    /// By type, as in [`TaskType::ALL`].
+    /// Choices by task type, in the order of [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Keeps plan numbers distinct.
+/// Maximum number of plans per room type; keeps plan numbers distinct.
 pub(super) const MOST_PLANS: usize = 499;
 
 /// Factors on the household's weights; constants, because `exp` differs between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Redraws before a duplicate is accepted.
+/// Maximum redraws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
 /// As in the original, the number's range identifies the room.
@@ -72,8 +72,8 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// A hash without the seed makes one set of furniture in four unseen, so seen and unseen plans
-/// never overlap.
+/// A hash that does not depend on the seed makes one set of furniture in four unseen, so seen and
+/// unseen plans never overlap, under any seed.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

@@ -71,7 +71,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Plans never move other objects or close doors, because that cannot shorten them.
+/// Returns a shortest plan. Plans never move other objects or close doors, because that cannot
+/// shorten them.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

@@ -126,7 +126,7 @@ enum State {
 }
 
 impl Instance {
-    /// Creates a scenario's start state; `long` pads data and results.
+    /// Creates a scenario's start state; `long` is the padding of data and results, if any.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -227,8 +227,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that the original shares between instances in a process; only replays keep
-/// them.
+/// Changes to objects that the original shares between the instances in a process. Only replays
+/// keep them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

@@ -36,7 +36,7 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// The original's posts without mentions share one list.
+    /// The list of mentions that all posts without mentions share in the original.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

@@ -34,7 +34,7 @@ impl Real {
         !self.infinite && self.mantissa.bits() == 0
     }
 
-    /// Converts exactly, except strings.
+    /// Converts numbers exactly and rounds strings to `precision`.
     fn of(value: &Value, precision: u64) -> Result<Self, Raise> {
         let cannot = || Raise::type_error(format!("cannot create mpf from {}", value.repr()));
         Ok(match value {
@@ -205,7 +205,7 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// The first digits, truncated, and the decimal exponent.
+    /// Returns the first digits, truncated, and the decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
         // Enough decimals for numbers of any size.
@@ -225,7 +225,7 @@ impl Real {
     }
 }
 
-/// Half to even; true if the integer part gets a digit.
+/// Rounds half to even; returns true if the integer part gains a digit.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -346,7 +346,7 @@ fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// Square root of `whole * 10^exponent`.
+/// Returns the square root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));

@@ -21,7 +21,7 @@ pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
 pub(super) const SECTORS: [(&str, &[&str]); 2] =
     [("Technology", &["AAPL", "GOOG", "MSFT", "NVDA"]), ("Automobile", &["TSLA", "F", "GM"])];
 
-/// Symbol, price, change in percent, volume, 5-day and 20-day averages.
+/// Symbol of each stock with its price, change in percent, volume, and 5-day and 20-day averages.
 const STOCKS: [(&str, [f64; 5]); 11] = [
     ("AAPL", [227.16, 0.17, 2.552, 227.11, 227.09]),
     ("GOOG", [2840.34, 0.24, 1.123, 2835.67, 2842.15]),

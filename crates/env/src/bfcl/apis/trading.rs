@@ -40,7 +40,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 1_053_520;
 
-/// Start of the 24-hour trading day in seconds.
+/// Start of the 24-hour trading day, in seconds after midnight.
 const OPENING: usize = (10 * 60 + 30) * 60;
 const DAY: usize = 86_400;
 

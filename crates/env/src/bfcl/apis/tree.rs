@@ -2,7 +2,7 @@
 
 use crate::python::values::{Dict, Raise, Value, dict};
 
-/// Limits, because a directory copied into itself is infinite.
+/// Maximum number of visited entries, because a directory copied into itself is infinite.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
@@ -71,14 +71,14 @@ impl Tree {
         self.files[file].content = content;
     }
 
-    /// Does not check for an existing entry.
+    /// Adds a file without checking for an existing entry.
     pub(super) fn put_file(&mut self, directory: usize, name: Value, content: Value) {
         self.files.push(File { name: name.clone(), content });
         let file = Item::File(self.files.len() - 1);
         self.entries_mut(directory).push((name, file));
     }
 
-    /// Does not check for an existing entry.
+    /// Adds a directory without checking for an existing entry.
     pub(super) fn put_directory(&mut self, parent: usize, name: Value, directory: usize) {
         self.entries_mut(parent).push((name, Item::Directory(directory)));
     }
@@ -118,7 +118,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits parents first.
+    /// Visits parents before their children.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -148,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    /// `None` if the directory contains itself.
+    /// Returns a directory's value, or `None` if it contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

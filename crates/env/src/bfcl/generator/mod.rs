@@ -28,7 +28,7 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// About one draw in four falls into the wanted split.
+/// Maximum draws per task; about one in four falls into the wanted split.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty.

@@ -16,7 +16,7 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// False for lookups, which other calls may replace.
+    /// Whether the request is graded; false for lookups, which other calls may replace.
     pub(super) is_graded: bool,
 }
 

@@ -37,7 +37,7 @@ fn unwritten(head: &str) -> String {
     format!("{}\n    raise NotImplementedError\n", head.trim_end())
 }
 
-/// OpenAI's format, or MultiPL-E's without `canonical_solution`.
+/// Parses a record in OpenAI's format, or in MultiPL-E's, which lacks `canonical_solution`.
 fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = text(keys, "task_id").or_else(|_| text(keys, "name"))?.to_owned();
     let (prompt, name) = (text(keys, "prompt")?, text(keys, "entry_point")?);
@@ -78,7 +78,7 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// `None` unless every line is `assert call == value`.
+/// Returns the calls and values, or `None` unless every line is `assert call == value`.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {

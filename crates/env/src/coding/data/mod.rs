@@ -26,7 +26,7 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Tasks of data sets (`drafts`) still need checks.
+/// Tasks read from files; those of data sets (`drafts`) still need checks.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, En
 }
 
 impl Read {
-    /// All data sets need Python.
+    /// Returns the languages of the tasks; all data sets need Python.
     pub(super) fn languages(&self) -> Vec<Language> {
         let own = self.own.iter().map(|task| task.language);
         let mut needed: Vec<Language> = Vec::new();

@@ -25,7 +25,7 @@ pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     Command::shell(&line)
 }
 
-/// Replaces files of the same name.
+/// Adds the files that evaluate the calls, replacing files of the same name.
 pub(in super::super) fn files(mut files: Files, name: &str, calls: &[String]) -> Files {
     files.retain(|path, _| path != FOLDER && !path.starts_with(&format!("{FOLDER}/")));
     files.insert(format!("{FOLDER}/main.rs"), program(name, calls).into_bytes());
@@ -49,7 +49,7 @@ fn program(name: &str, calls: &[String]) -> String {
     text
 }
 
-/// Values up to the first call that did not finish.
+/// Returns the values up to the first call that did not finish.
 pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
     let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);

@@ -44,8 +44,8 @@ pub(in super::super) struct Defect {
     pub(in super::super) digest: String,
 }
 
-/// Values of all calls, and per defect (by digest) the first failing call and its value, or `None`
-/// if it does not finish.
+/// Values of all calls and, for each defect's digest, the first failing call with its value, which
+/// is `None` if the call does not finish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Record {
     pub(in super::super) values: Vec<String>,
@@ -57,7 +57,7 @@ impl Library {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }
 
-    /// Some defects do not compile or change no value.
+    /// Returns the library's defects, some of which do not compile or change no value.
     pub(in super::super) fn defects(&self) -> Vec<Defect> {
         let of_source = |(path, source): &(&'static str, &'static str)| {
             let path = *path;

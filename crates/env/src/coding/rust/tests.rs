@@ -55,7 +55,8 @@ fn failing(values: &[String], right: &[String]) -> Option<(usize, Option<String>
     compiled.then(|| (place, values.get(place).cloned()))
 }
 
-/// `TURNWISE_WRITE_DEFECTS=NAME` (or `all`, some minutes) writes the record.
+/// Set `TURNWISE_WRITE_DEFECTS` to a library's name, or to `all`, to write the records; `all` takes
+/// some minutes.
 #[test]
 fn recorded_defects_are_those_that_the_compiler_finds() {
     let Some(workshop) = workshop() else { return };

@@ -8,7 +8,8 @@ use super::json;
 /// Llama 3 writes this before calls of built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Objects, optionally separated by semicolons, or a list. Other text first means no calls.
+/// Parses objects, optionally separated by semicolons, or a list. If other text comes first, there
+/// are no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

@@ -44,7 +44,7 @@ impl CallFormat {
         }
     }
 
-    /// Omits the outermost [`CallFormat::Hermes`] tags, which templates contain.
+    /// Writes calls without the outermost [`CallFormat::Hermes`] tags, which templates contain.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),
@@ -54,8 +54,8 @@ impl CallFormat {
     }
 }
 
-/// Parses an action's text with one call per line ([`turnwise_core::Action::text`]); empty if any
-/// line is not a call.
+/// Parses an action's text, which has one call per line ([`turnwise_core::Action::text`]). The
+/// result is empty if any line is not a call.
 pub fn calls_of_words(words: &str) -> Vec<ToolCall> {
     words.lines().map(ToolCall::from_text).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

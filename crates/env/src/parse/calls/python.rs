@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         next
     }
 
-    /// Tool names may contain dots and hyphens.
+    /// Parses a tool name, which may contain dots and hyphens.
     fn name(&mut self) -> Option<&'a str> {
         let begins = |character: char| character.is_alphabetic() || character == '_';
         self.peek().filter(|&first| begins(first))?;
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         number.map(Value::Number).ok_or("a number cannot be read")
     }
 
-    /// Python concatenates adjacent string literals.
+    /// Parses a string; like Python, concatenates adjacent literals.
     fn text(&mut self) -> Read<String> {
         let mut text = String::new();
         while let Some(quote @ ('"' | '\'')) = self.peek() {
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Unknown escape sequences keep their backslash.
+    /// Parses an escape sequence; unknown ones keep their backslash.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

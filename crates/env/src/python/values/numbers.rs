@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum bits of an integer; Python cannot even print these.
+/// Maximum bits of an integer; Python refuses to print such large ones.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {
@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// 0 for a float.
+    /// Returns the integer, or 0 for a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),

@@ -324,7 +324,7 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
 /// `len(value)`
 ///
 /// # Errors
-/// Returns a `TypeError` without a length.
+/// Returns a `TypeError` if the value has no length.
 pub fn length(value: &Value) -> Result<usize, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.len()),

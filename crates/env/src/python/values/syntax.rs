@@ -124,7 +124,7 @@ pub(super) struct Parser<'a> {
     text: &'a str,
     pub(super) place: usize,
     depth: usize,
-    /// Open brackets, inside which newlines are allowed.
+    /// Number of open brackets; newlines are allowed inside brackets.
     inside: usize,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         self.error("invalid syntax")
     }
 
-    /// Skips spaces; inside brackets also newlines and comments.
+    /// Skips spaces; inside brackets, it also skips newlines and comments.
     pub(super) fn blank(&mut self) {
         loop {
             let rest = self.rest();

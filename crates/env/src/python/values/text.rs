@@ -11,7 +11,8 @@ const MOST_DIGITS: usize = 4300;
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotJson;
 
-/// Escaped by `repr` but not by [`python::quoted`]: format, separator and private-use characters.
+/// Returns true for characters that `repr` escapes but [`python::quoted`] does not: format,
+/// separator and private-use characters.
 fn is_escaped(character: char) -> bool {
     matches!(u32::from(character),
         0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x1680 | 0x180e | 0x2000..=0x200f | 0x2028..=0x202f

@@ -94,7 +94,7 @@ impl Dict {
         self.0.len()
     }
 
-    /// Returns true without entries.
+    /// Returns true if the dictionary has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -140,7 +140,7 @@ impl Value {
         if let Self::Str(text) = self { Some(text) } else { None }
     }
 
-    /// Returns the dictionary, if it is one.
+    /// Returns the dictionary if the value is one.
     pub fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
@@ -351,7 +351,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Keeps the key order.
+/// Deserialization keeps the key order of objects.
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Reader)

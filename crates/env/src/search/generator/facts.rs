@@ -5,13 +5,13 @@ use turnwise_core::Rng;
 use super::SearchGenerator;
 use super::names::Names;
 
-/// The first five create works.
+/// Occupations; people with one of the first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
 ];
 const BUILDER: usize = 5;
-/// With the index of the occupation that creates them.
+/// Kinds of work, each with the index of the occupation that creates them.
 const WORKS: [(&str, usize); 8] = [
     ("novel", 0),
     ("play", 0),
@@ -22,10 +22,10 @@ const WORKS: [(&str, usize); 8] = [
     ("poem", 3),
     ("statue", 4),
 ];
-/// Birth years, excluding the end.
+/// Range of birth years; the end is excluded.
 const BIRTHS: (u16, u16) = (1700, 1900);
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Maximum draws of a mother or teacher.
+/// Maximum draws of a mother or teacher per person.
 const TRIES: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -67,11 +67,11 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// Mothers were alive and old enough, teachers are older and share the occupation, and nobody works
-/// before the age of 20 or after death.
+/// All facts. Mothers were alive and old enough, teachers are older than their pupils and share the
+/// occupation, and nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
-    /// Sorted by year of birth.
+    /// People, sorted by year of birth.
     pub(super) people: Vec<Person>,
     pub(super) towns: Vec<Town>,
     pub(super) works: Vec<Work>,
@@ -281,7 +281,7 @@ impl Relation {
         }
     }
 
-    /// A noun phrase about `of`, to chain relations.
+    /// Returns a noun phrase about `of`, so that relations can be chained.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

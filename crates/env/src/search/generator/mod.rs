@@ -69,7 +69,8 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// A passage per entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`, which start from different names under any seed.
+    /// Questions of `train`, `valid` and `test`. Under any seed, no two splits share a starting
+    /// name.
     pub splits: [Vec<Question>; 3],
 }
 

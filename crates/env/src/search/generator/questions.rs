@@ -16,13 +16,13 @@ pub enum QuestionKind {
     SingleHop,
     /// Answered by a passage that the named entity's passage leads to.
     TwoHop,
-    /// Chain of three passages.
+    /// Answered by a chain of three passages.
     ThreeHop,
-    /// Compares two passages.
+    /// Answered by comparing two passages.
     Comparison,
 }
 
-/// Share of test and validation, in 1/256.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 /// Maximum consecutive draws without a new question.
@@ -43,7 +43,7 @@ impl QuestionKind {
     }
 }
 
-/// A digest of the starting name decides the split.
+/// Draws distinct questions. A digest of the starting name decides the split.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

@@ -10,7 +10,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// Exit code; `None` if it was killed.
+    /// Exit code; `None` if the command was killed.
     pub(super) code: Option<i32>,
     pub(super) output: Vec<u8>,
     pub(super) late: bool,

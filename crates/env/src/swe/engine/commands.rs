@@ -10,7 +10,7 @@ const LIFE_S: u32 = 86_400;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start<'a> {
     pub(super) name: &'a str,
-    /// Image name, or path of an image file.
+    /// Image name, or the path of an image file.
     pub(super) image: &'a str,
     pub(super) folder: &'a str,
     pub(super) limits: &'a SweLimits,
@@ -43,7 +43,8 @@ impl Engine {
         }
     }
 
-    /// Prints `NAME:TAG` lines and fails unless the engine runs. Apptainer's images are files.
+    /// Returns the command that prints `NAME:TAG` lines and fails unless the engine runs.
+    /// Apptainer's images are files, so they are not listed.
     pub(super) fn list(self) -> Vec<String> {
         match self.program() {
             Some(program) if self != Self::Apptainer => {
@@ -65,7 +66,7 @@ impl Engine {
         }
     }
 
-    /// Starts a container without network or the image's entry point.
+    /// Returns the command that starts a container without network or the image's entry point.
     pub(super) fn start(self, start: &Start<'_>) -> Vec<String> {
         let Start { name, image, folder, limits, overlay } = start;
         let Some(program) = self.program() else { return Vec::new() };
@@ -93,7 +94,8 @@ impl Engine {
         line
     }
 
-    /// Uses `timeout` because killing the client would leave the script running.
+    /// Returns the command that runs a script. It uses `timeout`, because killing the client would
+    /// leave the script running.
     pub(super) fn execute(
         self,
         start: &Start<'_>,

@@ -43,7 +43,7 @@ impl Ran {
     }
 }
 
-/// Removed when dropped.
+/// Container that is removed when dropped.
 #[derive(Debug)]
 pub(in super::super) struct Container {
     host: Arc<Host>,
@@ -57,7 +57,7 @@ enum Inner {
         image: String,
         overlay: TempDir,
     },
-    /// The folder holds the copied repository.
+    /// A folder with the copied repository.
     Rootfs {
         sandbox: Sandbox,
         _copy: TempDir,
@@ -121,7 +121,7 @@ impl Host {
         self.settings.engine.pull(image, &file)
     }
 
-    /// `None` for engines whose images are not files.
+    /// Returns the image's file, or `None` for engines whose images are not files.
     fn file(&self, image: &str) -> Result<Option<PathBuf>, EnvError> {
         let name = image.replace(['/', ':'], "_");
         let file = match self.settings.engine {
@@ -197,7 +197,7 @@ impl Host {
 pub(in super::super) struct Listed(HashSet<String>);
 
 impl Listed {
-    /// No tag means `:latest`.
+    /// Returns true if the engine has the image. No tag means `:latest`.
     fn has(&self, image: &str) -> bool {
         let last = image.rsplit('/').next().unwrap_or_default();
         if last.contains(':') { self.0.contains(image) } else { self.0.contains(&format!("{image}:latest")) }

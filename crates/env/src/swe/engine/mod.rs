@@ -96,7 +96,8 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// CPU time gets the wall limit, so wall time always ends first.
+    /// Sets the CPU limit to the wall-clock limit, so that the wall-clock limit always ends a
+    /// command first.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

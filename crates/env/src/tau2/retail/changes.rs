@@ -52,7 +52,7 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Only gift cards have a balance.
+    /// Refunds an amount. Only gift cards have a balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -91,7 +91,7 @@ impl Retail {
         Ok(place)
     }
 
-    /// The order must have each item at least as often as requested.
+    /// Checks that the order contains each item at least as often as requested.
     fn check_items(
         &self,
         order: usize,
@@ -109,7 +109,8 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Pairs and price difference; `None` without pairs.
+    /// Returns the pairs of items and their price difference, which is `None` if there are no
+    /// pairs.
     fn difference(
         &self,
         order: usize,
@@ -330,7 +331,7 @@ impl Retail {
     }
 }
 
-/// Errors come in the order of the model's fields.
+/// Reads an address. Errors come in the order of the model's fields.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

@@ -87,7 +87,7 @@ impl Telecom {
         Ok(text)
     }
 
-    /// The JSON that the original would write for each side.
+    /// Returns the JSON that the original would write for each side.
     pub(super) fn parts(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         Ok(vec![("carrier".to_owned(), dumps(&self.carrier)?), ("phone".to_owned(), dumps(&self.phone)?)])
     }

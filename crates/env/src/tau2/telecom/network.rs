@@ -110,7 +110,7 @@ impl Phone {
             && !around.mobile_data_usage_exceeded
     }
 
-    /// Speed in Mbit/s (`None` without a connection), and its description.
+    /// Returns the speed in Mbit/s (`None` without a connection) and its description.
     pub(super) fn speed(&self) -> (Option<f64>, &'static str) {
         if !self.data_works() {
             return (None, "No Connection");

@@ -14,11 +14,11 @@ pub use scripted::Scripted;
 
 use super::task::Tau2Task;
 
-/// Ends a conversation: the request is fulfilled.
+/// Ends a conversation whose request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Ends a conversation: transferred to another agent.
+/// Ends a conversation that was transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
-/// Ends a conversation: the scenario does not cover this.
+/// Ends a conversation whose subject the scenario does not cover.
 pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
 /// The agent's greeting, to which the user's first message replies.
@@ -34,7 +34,7 @@ pub fn ends(words: &str) -> bool {
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, greeting first; all but the last have replies.
+    /// The agent's messages, greeting first; the user has replied to all but the last.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],

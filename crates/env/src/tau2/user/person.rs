@@ -1,6 +1,6 @@
 //! Converts instructions to the first person (`You are Ann` to `I am Ann`).
 
-/// Second and first person; `you` depends on its neighbours.
+/// Words in the second and the first person; the form of `you` depends on its neighbours.
 const WORDS: [(&str, &str); 12] = [
     ("your", "my"),
     ("yours", "mine"),
@@ -16,7 +16,7 @@ const WORDS: [(&str, &str); 12] = [
     ("yourselves", "ourselves"),
 ];
 
-/// Words before an object `you`.
+/// Words after which `you` is an object.
 const BEFORE_OBJECT: [&str; 24] = [
     "to", "for", "with", "from", "of", "at", "by", "about", "on", "give", "gives", "gave", "tell", "tells",
     "ask", "asks", "asked", "help", "helps", "offer", "offers", "let", "lets", "show",

@@ -25,7 +25,7 @@ const IDENTITY: [&str; 12] = [
 
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// For questions without a question mark.
+/// Phrases that mark a question without a question mark.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 

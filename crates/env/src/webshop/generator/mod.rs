@@ -2,8 +2,8 @@
 //!
 //! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of its four to
 //! seven attributes, the bullet points list all, the title one or two, and the description about
-//! half. One product in ten has no options, and one in ten a price range. Each has an instruction
-//! in the original's form and a free-form one, which may name option values.
+//! half. One product in ten has no options, and one in ten has a price range. Each has an
+//! instruction in the original's form and a free-form one, which may name option values.
 //!
 //! The official catalogue has other words, longer descriptions and some products without an
 //! instruction. Only 42 % have options.

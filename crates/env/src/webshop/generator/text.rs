@@ -81,7 +81,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// `Find me ATTRIBUTES QUERY with ATTRIBUTES`, as in the original.
+/// Returns `Find me ATTRIBUTES QUERY with ATTRIBUTES`, as in the original.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),

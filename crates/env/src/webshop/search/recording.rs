@@ -2,7 +2,7 @@
 //!
 //! Query files are JSON Lines with `query`. Recordings have lines `{"query", "tokens", "hits"}`
 //! with analyzed terms and hits `[asin, catalogue index, score]`. As in Anserini, scores have four
-//! decimals, and equal ones decrease by a millionth each ([`printed_scores`]).
+//! decimals, and each repetition of a score is a millionth lower ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 

@@ -4,7 +4,7 @@
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// True for adjacent values (sizes), false for any values (colors).
+    /// Whether a product's values are adjacent ones (sizes) rather than any (colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 
