@@ -1,4 +1,4 @@
-//! Scores advantages against those of `turnwise benchmark credit`.
+//! Scores advantages against the true ones in a file of `turnwise benchmark credit`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::numbers::floats;
 use crate::refused;
 
 /// Returns JSON with `truth` (a summary), `score` and, with a baseline, `difference`. A method is a
-/// name with every trajectory's advantages, in file order.
+/// name and the advantages of every trajectory, in file order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(

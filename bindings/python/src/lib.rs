@@ -1,8 +1,8 @@
 //! Extension module `turnwise._native` of the Python package.
 //!
-//! Arrays are byte buffers, trajectories dicts and lists. Python checks array shapes, Rust
-//! everything else. Computation releases the GIL. Errors are `ValueError`s, or `OSError`s for
-//! files.
+//! Arrays are passed as byte buffers, and trajectories as dicts and lists. Python checks array
+//! shapes, and Rust checks everything else. Computation releases the GIL. Errors are `ValueError`s,
+//! or `OSError`s for files.
 
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]

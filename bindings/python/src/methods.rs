@@ -1,6 +1,6 @@
-//! Credit methods written in Python: a function of a batch as flat arrays with one entry per turn,
-//! which returns a number per turn. `turnwise._methods` converts buffers to arrays and checks the
-//! result.
+//! Credit methods written in Python: a function that receives a batch as flat arrays with one entry
+//! per turn and returns one number per turn. `turnwise._methods` converts buffers to arrays and
+//! checks the result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +28,7 @@ struct Registered {
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// Last exception of the function, because a credit error holds only its text.
+/// Last exception that the function raised, kept because a credit error holds only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
 /// Registers a function as method and preset `name`, replacing any earlier one.

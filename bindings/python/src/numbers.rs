@@ -3,7 +3,7 @@ use pyo3::types::PyByteArray;
 
 use crate::refused;
 
-/// Parses NumPy's `float64`.
+/// Parses the bytes of a NumPy `float64` array.
 pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {

@@ -67,7 +67,7 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
 }
 
 /// Runs the command line, whose first argument is the program name, and returns the exit status.
-/// `command` restarts it.
+/// `command` starts the program again.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {

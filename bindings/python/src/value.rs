@@ -10,7 +10,7 @@ use crate::refused;
 
 const DEEPEST: usize = 32;
 
-/// An object's path inside an argument, for errors.
+/// An object's path inside an argument, for error messages.
 pub(crate) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     name: Name<'a>,

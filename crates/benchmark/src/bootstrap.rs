@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Rng, Seed};
 
-/// Scores by stratum: `scores[k][n]` of run (or task) `n` in stratum `k`.
+/// Scores by stratum: `scores[k][n]` is that of run (or task) `n` in stratum `k`.
 pub type Strata = [Vec<f64>];
 
-/// Default resamples.
+/// Default number of resamples.
 pub const RESAMPLES: usize = 10_000;
 
 /// 95 % confidence interval.
@@ -32,7 +32,7 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed; each resample has its own stream, so their order does not matter.
+    /// Seed; each resample has its own random stream, so their order does not matter.
     pub seed: u64,
 }
 
@@ -68,8 +68,9 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two.
-    /// `runs` has the number of runs per sample; `statistic` gets drawn indices.
+    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two
+    /// runs. `runs` has the number of runs in each sample; `statistic` receives the drawn run
+    /// indices.
     ///
     /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
     /// by up to the square root of the number of strata.
@@ -101,7 +102,7 @@ impl Bootstrap {
 
 /// Returns the `share` quantile of ascending values by linear interpolation:
 /// `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` with `h = share (n - 1)` (Hyndman and
-/// Fan 1996, type 7; NumPy's default). 0 without values.
+/// Fan 1996, type 7; NumPy's default). Returns 0 if there are no values.
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share.clamp(0.0, 1.0) * last as f64;

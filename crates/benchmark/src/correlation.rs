@@ -27,7 +27,7 @@ impl Sums {
         self.add_sums(&pair, weight);
     }
 
-    /// Adds other sums times a weight.
+    /// Adds other sums, multiplied by a weight.
     pub fn add_sums(&mut self, other: &Self, weight: f64) {
         self.n += weight * other.n;
         self.x += weight * other.x;

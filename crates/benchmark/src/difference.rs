@@ -1,6 +1,7 @@
 //! Differences between two methods' scores on the same turns. Their intervals are often far
 //! narrower than those of the scores, because hard tasks are hard for both. An undefined
-//! correlation counts as 0: equal advantages within trajectories (GRPO) assign no credit there.
+//! correlation counts as 0, because a method with equal advantages within a trajectory (GRPO)
+//! assigns no credit there.
 
 use serde::Serialize;
 

@@ -1,18 +1,19 @@
 //! Scores of a method's advantages `x` against the estimates `y` of `A*`; each turn counts once.
 //!
-//! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (minus the
-//!   trajectory's mean), where methods with equal advantages (GRPO, RLOO) have none.
+//! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (after
+//!   subtracting the trajectory's mean). The latter is undefined for methods that give all turns of
+//!   a trajectory the same advantage (GRPO, RLOO).
 //! * Corrected correlations are divided by the square root of the truth's reliability
-//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), with the correlation `r` of the two half
-//!   estimates (of their ranks for Spearman's).
+//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), where `r` is the correlation of the two half
+//!   estimates (for Spearman's, of their ranks).
 //! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
 //!   twice its standard error; `x = 0` counts half.
 //! * Slope of `y` on `x`, which noise in the truth does not bias.
 //! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
 //!   that `A*` does not explain.
 //! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
-//!   `y^2 - e^2`, with the least-squares factor `b` over all turns and the standard error `e` of
-//!   `y`. 0 for the truth itself, 1 for a method that gives no credit.
+//!   `y^2 - e^2`, where `b` is the least-squares factor over all turns and `e` the standard error
+//!   of `y`. The result is 0 for the truth itself and 1 for a method that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because a task's turns are dependent.
 
@@ -37,12 +38,12 @@ impl Default for ScoreSettings {
     }
 }
 
-/// Continuations behind the true advantages.
+/// Continuations from which the true advantages are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
     /// All continuations.
     All,
-    /// The second half, for advantages computed from the first.
+    /// The second half, for advantages that were computed from the first half.
     SecondHalf,
 }
 
@@ -59,7 +60,7 @@ pub struct PartError {
     pub error: Option<f64>,
 }
 
-/// A method's scores; `None` if undefined, such as a correlation with a constant.
+/// A method's scores; a score is `None` if it is undefined, such as a correlation with a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodScore {
     /// Method name.
@@ -107,7 +108,7 @@ pub struct TruthSummary {
     pub continuations: f64,
     /// Standard deviation of the estimates, noise included.
     pub deviation: f64,
-    /// Root mean square standard error.
+    /// Root mean square of the standard errors.
     pub error: f64,
     /// Reliability over all turns: the fraction of the estimates' variance that is not noise.
     pub reliability: Option<Estimate>,
@@ -155,7 +156,7 @@ fn reliability(r: f64, against: Against) -> Option<f64> {
     }
 }
 
-/// Corrects a correlation for noise; `halves` is that of the two half estimates.
+/// Corrects a correlation for noise; `halves` is the correlation of the two half estimates.
 fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Option<f64> {
     let reliability = reliability(halves?, against).filter(|reliability| *reliability > 0.0)?;
     Some(r? / reliability.sqrt())
@@ -328,7 +329,8 @@ pub fn score(
     }
 }
 
-/// Returns per task the turns whose sign counts (`n`) and is correct (`x`), and the total of `n`.
+/// Returns, for each task, the number of turns whose sign counts (`n`) and how many of them have
+/// the correct sign (`x`), and the total of `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],

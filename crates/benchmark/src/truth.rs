@@ -21,10 +21,11 @@ pub struct TurnTruth {
     pub a_star_error: f64,
     /// Continuations from the state before the turn.
     pub k: usize,
-    /// `A*` estimated from each half of both states' continuations.
+    /// `A*` estimated from each half of the continuations, for the states before and after the
+    /// turn.
     pub halves: [f64; 2],
-    /// Returns from the state before the turn, in sampling order, the second half at odd indices.
-    /// May be absent.
+    /// Returns of the continuations from the state before the turn, in sampling order; those of the
+    /// second half have odd indices. May be absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }
@@ -45,7 +46,7 @@ pub struct TruthSource {
     /// Continuations per state, or sampled trajectories per task.
     pub continuations: usize,
     /// Maximum continuations; those beyond the fixed number go to states with large standard
-    /// errors. 0: none.
+    /// errors. 0 means that there was no budget.
     #[serde(default)]
     pub budget: usize,
     /// Scored trajectories per task.
@@ -72,14 +73,15 @@ impl TruthLine {
     /// Checks that `truth` has one entry per turn.
     ///
     /// # Errors
-    /// Returns both numbers.
+    /// The error states both numbers.
     pub fn check(&self) -> Result<(), String> {
         let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
         if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }
     }
 }
 
-/// Returns the mean of independent values and its standard error, 0 below two values.
+/// Returns the mean of independent values and its standard error, which is 0 for fewer than two
+/// values.
 pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {

@@ -13,7 +13,7 @@ pub type Advantages = Vec<f64>;
 /// A data set in batches, and its turns with a true advantage.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
-    /// Batches by training step, with the groups that a method sees together.
+    /// Batches with their training steps. Each has the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
     /// Turns with a truth.
     pub turns: Vec<ScoredTurn>,
@@ -30,7 +30,7 @@ pub struct ScoredTurns {
 pub struct ScoredTurn {
     /// Indices: batch, group, trajectory, turn.
     pub place: [usize; 4],
-    /// Task index, by first appearance.
+    /// Task index; tasks are numbered by first appearance.
     pub task: usize,
     /// Trajectory index over all batches.
     pub trajectory: usize,
@@ -53,7 +53,7 @@ pub struct ScoredTurn {
 }
 
 impl ScoredTurns {
-    /// Collects a data set's turns, batch by batch.
+    /// Collects a data set's turns in batch order.
     pub fn new(lines: Vec<TruthLine>) -> Self {
         type Members = Vec<(usize, TruthLine)>;
         let mut steps: BTreeMap<u64, Vec<(usize, Members)>> = BTreeMap::new();

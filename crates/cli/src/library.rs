@@ -23,7 +23,7 @@ pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 /// `stop` is set.
 ///
 /// # Errors
-/// Fails on invalid arguments or whenever the command would.
+/// Fails on invalid arguments, or whenever the command would fail.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -47,7 +47,7 @@ pub fn described(error: &anyhow::Error) -> String {
 /// Evaluates like `turnwise eval ARGUMENTS`; returns a result per split.
 ///
 /// # Errors
-/// Fails on invalid arguments or whenever the command would.
+/// Fails on invalid arguments, or whenever the command would fail.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],

@@ -17,7 +17,7 @@ pub fn builtin() -> Registries {
 #[derive(Clone)]
 struct Program {
     registries: Registries,
-    /// Starts this program again; empty for the current executable.
+    /// Command that starts this program again; empty for the current executable.
     command: Vec<OsString>,
 }
 

@@ -108,8 +108,8 @@ pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a flag that Ctrl-C sets to cancel the current request; if still set at the next Ctrl-C,
-/// the program exits.
+/// Returns a flag that Ctrl-C sets to cancel the current request; if it is still set at the next
+/// Ctrl-C, the program exits.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -127,7 +127,7 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process started, not 0 after a resume.
+    /// Progress when this process started, which is not 0 after a resume.
     first: Option<u64>,
 }
 

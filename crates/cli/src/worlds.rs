@@ -36,7 +36,8 @@ pub(crate) fn builtin() -> Registry {
     worlds
 }
 
-/// Opens a retriever that the search environment does not implement: vectors, hybrids, servers.
+/// Opens a retriever that the search environment does not implement itself: vectors, hybrids,
+/// servers.
 fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
     let config = RetrievalConfig {
         kind: settings.kind,

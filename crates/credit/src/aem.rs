@@ -8,9 +8,9 @@
 //! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 if `A (alpha - 1) > 0`, or if
 //! `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
-//! Differs from the paper: `lambda = 0` leaves advantages bit-identical instead of dividing by
-//! `1 + eps`. `mode` selects the paper's ablations; shuffled masks and those by entropy alone are
-//! our controls for figure 3.
+//! Differs from the paper: with `lambda = 0`, advantages stay bit-identical instead of being
+//! divided by `1 + eps`. `mode` selects the paper's ablations; the shuffled masks and the masks
+//! that depend only on entropy are our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -31,7 +31,7 @@ const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemMode {
-    /// The paper's: low relative entropy raises the weight.
+    /// The paper's method: low relative entropy raises the weight.
     #[default]
     Normal,
     /// Negates lambda.
@@ -81,16 +81,16 @@ impl AemMode {
     }
 }
 
-/// Responses that set minimum, maximum and mean entropy.
+/// Responses whose entropies are normalized together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
-    /// All of the group.
+    /// All responses of the group.
     #[default]
     Group,
-    /// Those of the same trajectory.
+    /// Responses of the same trajectory.
     Trajectory,
-    /// All of the batch.
+    /// All responses of the batch.
     Batch,
 }
 
@@ -104,12 +104,13 @@ pub struct AemConfig {
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Skips modulation if the scope's entropies span less, in nats.
+    /// Minimum spread of the scope's entropies, in nats; if it is smaller, advantages are not
+    /// scaled.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
     pub mode: AemMode,
-    /// Responses that set minimum, maximum and mean entropy.
+    /// Responses whose entropies are normalized together.
     pub scope: AemScope,
 }
 

@@ -17,7 +17,8 @@ pub enum Matching {
     /// Equal texts.
     #[default]
     Exact,
-    /// difflib's similarity to the first member of an anchor group reaches the threshold.
+    /// Texts whose difflib similarity to the first member of the anchor group reaches the
+    /// threshold.
     Similarity,
 }
 
@@ -25,10 +26,10 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// The most similar; ties: the first (STAPO).
+    /// The most similar group, or the first of several that tie (STAPO).
     #[default]
     GreedyMax,
-    /// The first that is similar enough (verl-agent).
+    /// The first group that is similar enough (verl-agent).
     FirstMatch,
 }
 
@@ -56,7 +57,7 @@ impl Default for AnchorConfig {
 /// Anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// Anchor group of each turn, `[trajectory][turn]`, by first appearance.
+    /// Anchor group of each turn, `[trajectory][turn]`, numbered in order of first appearance.
     pub of: Vec<Vec<usize>>,
     /// Number of anchor groups.
     pub count: usize,
@@ -85,7 +86,7 @@ impl Anchors {
         }
     }
 
-    /// Finds each group's anchor groups, on all CPU threads for similarity.
+    /// Finds the anchor groups of each group. Matching by similarity uses all CPU threads.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -141,7 +142,7 @@ impl Anchors {
         sizes
     }
 
-    /// Collects values `[trajectory][turn]` by anchor group.
+    /// Returns the values `[trajectory][turn]` as one list per anchor group.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];
         for (of, values) in self.of.iter().zip(values) {
@@ -158,8 +159,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// Each text's best match and number of compared groups, so that a repeated text is only
-    /// compared with newer ones.
+    /// For each text, the number of groups it was compared with and its best match, so that a
+    /// repeated text is compared only with newer groups.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -7,8 +7,8 @@
 //! | failed | had a failed environment or sampler; training drops these earlier |
 //! | looping | took the same action in the same state more than `max_repeats` times |
 //!
-//! Source: DeepSWE (Luo et al. 2025, with rLLM). Differs from rLLM, which masks only by stop
-//! reason: we also detect loops, by state key and parsed action.
+//! Source: DeepSWE (Luo et al. 2025, with rLLM). Differs from rLLM, which looks only at the stop
+//! reason: we also detect loops, by comparing state keys and parsed actions.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,8 @@ use turnwise_core::{StopReason, Trajectory};
 pub struct CompactFilterConfig {
     /// Filter trajectories that ended at the turn or context limit.
     pub truncated: bool,
-    /// Filter trajectories that take an action in the same state more often; 0 disables the check.
+    /// Filter trajectories that take the same action in the same state more often than this; 0
+    /// disables the check.
     #[schemars(range(max = 100000))]
     pub max_repeats: usize,
 }

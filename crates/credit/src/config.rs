@@ -16,10 +16,10 @@ pub struct CreditConfig {
     /// Refinements in the order they are applied.
     pub refinements: Vec<RefinementConfig>,
     /// Folder of a text encoder for matching by embedding: a sentence-transformers model or a BERT
-    /// from `transformers`. Empty: hashed character n-grams.
+    /// from `transformers`. If empty, embeddings are hashed character n-grams.
     #[serde(skip_serializing_if = "is_empty")]
     pub encoder: PathBuf,
-    /// Detects turns with unusual entropy for STAPO's selective term. Absent: off.
+    /// Detects turns with unusual entropy for STAPO's selective term. If absent, detection is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<OutlierConfig>,
 }
@@ -29,7 +29,8 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl CreditConfig {
-    /// Returns settings that reproduce verl-agent's numbers, if it has the estimator.
+    /// Returns settings that reproduce verl-agent's numbers; `None` if verl-agent lacks the
+    /// estimator.
     pub fn verl_agent(self) -> Option<Self> {
         Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }

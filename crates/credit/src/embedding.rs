@@ -2,8 +2,8 @@
 //!
 //! Features are words (lower-cased letters and digits) and their character 3-, 4- and 5-grams, with
 //! markers for start and end. A feature that occurs `n` times has weight `1 + ln n`; its hash
-//! selects component and sign. Vectors are L2-normalized, or zero without words. They reflect
-//! spelling, not meaning.
+//! selects the vector component and the sign. Vectors are L2-normalized, or zero if the text has no
+//! words. They reflect spelling, not meaning.
 //!
 //! Sources: signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
 //! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word
@@ -13,7 +13,7 @@ use crate::Embedder;
 
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// Embeds texts as hashed n-grams, equally in every run.
+/// Embeds texts as hashed n-grams. A text has the same vector in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     /// Dimension of vectors.

@@ -1,7 +1,7 @@
 //! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
 //!
 //! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
-//! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`, minus the batch mean.
+//! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`; then the batch mean is subtracted.
 //!
 //! Differs from the paper: entropies are normalized over the batch's turns. The last turn gets no
 //! bonus, because no response follows it.

@@ -13,7 +13,7 @@ pub enum CreditError {
     MissingField {
         /// Config name of the method.
         method: &'static str,
-        /// Field.
+        /// Field name.
         field: &'static str,
         /// Group index.
         group: usize,
@@ -44,19 +44,19 @@ pub enum CreditError {
          train with this method, or use `turnwise benchmark score --models RUN`"
     )]
     Scores {
-        /// Supplied scores.
+        /// Number of supplied scores.
         found: usize,
-        /// Requested scores.
+        /// Number of requested scores.
         expected: usize,
     },
-    /// A score without exactly one log-prob per response token.
+    /// A score whose number of log-probs differs from the number of response tokens.
     #[error(
         "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
     )]
     ScoreLength {
-        /// Supplied log-probs.
+        /// Number of supplied log-probs.
         found: usize,
-        /// Response tokens.
+        /// Number of response tokens.
         expected: usize,
         /// Group index.
         group: usize,
@@ -70,7 +70,7 @@ pub enum CreditError {
     NotFinite {
         /// Config name of the method.
         method: &'static str,
-        /// Field.
+        /// Field name.
         field: &'static str,
         /// Value.
         value: f64,

@@ -27,7 +27,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Creates a collector, of diagnostics only if `on` is false.
+    /// Creates a collector. If `on` is false, it records only diagnostics.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -37,8 +37,8 @@ impl Explanation {
         self.on
     }
 
-    /// Records facts per turn of one group; `items` is `[trajectory][turn]`. `facts` gets both
-    /// indices and the item, only if explanations are on.
+    /// Records facts about each turn of one group; `items` is `[trajectory][turn]`. `facts`
+    /// receives both indices and the item, and is called only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,

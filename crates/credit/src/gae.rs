@@ -4,11 +4,12 @@
 //! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}` over the
 //! trajectory's response tokens only, with value 0 after the last one. Value targets are
 //! `A_t + V_t`, before whitening. A turn's reward, minus the invalid-action penalty, goes to its
-//! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
-//! reward) stay there.
+//! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], for the KL in the
+//! reward) stay at their tokens.
 //!
 //! Advantages are whitened over the batch's response tokens, `(A - mean) / sqrt(var + 1e-8)` with
-//! the sample variance, or exactly 0 if it is zero. A turn's advantage is its tokens' mean.
+//! the sample variance, or are exactly 0 if the variance is zero. A turn's advantage is its tokens'
+//! mean.
 //!
 //! Differs from the paper: `bootstrap_across_turns = false` treats each turn as an episode, as in
 //! frameworks that train on single turns. A turn without tokens gets advantage 0; its reward goes
@@ -106,7 +107,7 @@ impl Ppo {
     /// Computes advantages and value targets.
     ///
     /// # Errors
-    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
+    /// Fails if [`crate::ModelInputs::values`] is missing or misshapen, or on NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -210,7 +211,7 @@ impl Whitening {
     }
 }
 
-/// Returns the mean over each turn's tokens; 0 without tokens.
+/// Returns the mean over each turn's tokens, or 0 for a turn without tokens.
 fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     let mut start = 0;
     let mean = |turn: &Turn| {

@@ -38,11 +38,11 @@ pub struct GigpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the episode-level mean and standard deviation.
+    /// Samples over which the episode-level mean and standard deviation are computed.
     pub population: Population,
-    /// Episode-level advantage of the only sample in the population.
+    /// Episode-level advantage if the population has only one sample.
     pub single_sample_advantage: Singleton,
-    /// Step-level advantage of the only turn in an anchor group.
+    /// Step-level advantage if the anchor group has only one turn.
     pub single_step_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]

@@ -29,9 +29,9 @@ pub struct GrpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the mean and standard deviation.
+    /// Samples over which the mean and standard deviation are computed.
     pub population: Population,
-    /// Advantage of the only sample in the population.
+    /// Advantage if the population has only one sample.
     pub single_sample_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]

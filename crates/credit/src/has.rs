@@ -1,15 +1,15 @@
 //! HAS, hybrid advantage shaping: `A_t <- alpha A_traj + (1 - alpha) A_turn,t` (HAS, equation 2).
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
-//! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
-//! one does). `alpha = 1` and groups with equal environment returns keep the estimator's advantages
-//! bit-identical.
+//! turn index over the group's trajectories that reach it (with the population standard deviation).
+//! It is 0 if only one does. `alpha = 1` and groups with equal environment returns keep the
+//! estimator's advantages bit-identical.
 //!
 //! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
 //! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
 //! trajectories that ended before t. It adds nothing to the expected gradient, because it does not
-//! depend on the turn's action; the z-score's baseline includes the turn's own credit. Credits are
-//! not rescaled, so use `credit.estimator.normalize = "mean"`.
+//! depend on the turn's action; the z-score's baseline includes the turn's own credit. This
+//! baseline does not rescale credits, so use `credit.estimator.normalize = "mean"`.
 //!
 //! Differs from the paper: groups with equal returns are dropped by `train.skip_equal_groups` (set
 //! by the presets). `min_std` bounds the standard deviation, because credits at one turn index may
@@ -25,9 +25,9 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not state its standard deviation (ours: population), has no invalid-action
-/// penalty, excludes groups with equal returns (appendix C) and adapts its KL coefficient from 0.04
-/// (appendix B, sweeps).
+/// The paper does not state which standard deviation it uses (ours is the population's), has no
+/// invalid-action penalty, excludes groups with equal returns (appendix C) and adapts its KL
+/// coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
@@ -37,8 +37,9 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// First turns whose credit is correlated with the outcome (`has/early_turn_correlation`).
-/// Negative: early turns of successes lose credit.
+/// Number of first turns whose credit is correlated with the outcome
+/// (`has/early_turn_correlation`). If the correlation is negative, early turns of successes lose
+/// credit.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -61,7 +62,7 @@ pub enum DecomposerKind {
     External,
 }
 
-/// Credit from the progress signal.
+/// How the progress signal becomes a credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
@@ -72,15 +73,15 @@ pub enum ProgressSignal {
     Change,
 }
 
-/// Comparison with the group's other credits at the same turn index.
+/// How a credit is compared with the group's other credits at the same turn index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
     /// Z-score over trajectories that reach the turn (paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, 0 for those that ended earlier.
-    /// Unbiased even if the policy decides when to stop.
+    /// Subtracts the mean credit of the group's other trajectories, counting 0 for those that ended
+    /// earlier. It is unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 
@@ -93,15 +94,15 @@ pub struct HasConfig {
     pub alpha: f64,
     /// Source of per-turn credits.
     pub decomposer: DecomposerKind,
-    /// Credit from the progress signal (only `decomposer = "progressive"`).
+    /// How the progress signal becomes a credit (only with `decomposer = "progressive"`).
     pub signal: ProgressSignal,
-    /// Comparison with the group's other credits at the same turn index.
+    /// How a credit is compared with the group's other credits at the same turn index.
     pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Minimum standard deviation at a turn index, so that noise is not amplified; 0 (the paper):
-    /// none.
+    /// Minimum standard deviation at a turn index, so that noise is not amplified; 0, as in the
+    /// paper, sets no minimum.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_std: f64,
 }
@@ -122,7 +123,7 @@ impl Default for HasConfig {
 /// Uses the environment's progress as credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
-    /// Progress or its change.
+    /// Whether a credit is the progress or its change.
     pub signal: ProgressSignal,
 }
 

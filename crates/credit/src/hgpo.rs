@@ -1,10 +1,10 @@
 //! HGPO: step advantages from a hierarchy of groups that share increasingly long histories (He et
 //! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
-//! At level `k = 1..=K`, turns with the same last `k` observations (or whole history, if shorter)
-//! form a cluster, and `A_k` standardizes step returns within it. The advantage is
-//! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over levels with at least two turns
-//! in the cluster; 0 without any.
+//! At level `k = 1..=K`, turns with the same last `k` observations (or the same whole history, if
+//! it is shorter) form a cluster, and `A_k` standardizes step returns within it. The advantage is
+//! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over the levels at which the turn's
+//! cluster has at least two turns. It is 0 if there is no such level.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
@@ -34,9 +34,9 @@ pub enum BaseGroup {
     /// No level 0 (paper).
     #[default]
     None,
-    /// Level 0 over the group's trajectories.
+    /// Level 0, standardized over the group's trajectories.
     Trajectory,
-    /// Level 0 over the group's turns, like verl-agent's `base_group`.
+    /// Level 0, standardized over the group's turns, like verl-agent's `base_group`.
     Turn,
 }
 
@@ -68,10 +68,10 @@ pub struct HgpoConfig {
     pub invalid_penalty_target: PenaltyScope,
     /// Exclude the weights of levels with advantage 0, like the authors' code.
     pub skip_zero_levels: bool,
-    /// Skip level k for turns with fewer than k observations, like the authors' code; otherwise
-    /// complete histories are compared.
+    /// Skip level k for turns with fewer than k observations, like the authors' code; otherwise the
+    /// whole histories of such turns are compared.
     pub skip_short_histories: bool,
-    /// Level 0 from the trajectory's advantage.
+    /// Whether and how the trajectory's advantage is used as level 0.
     pub base_group: BaseGroup,
 }
 
@@ -142,8 +142,9 @@ impl Hgpo {
         Ok(Self { config })
     }
 
-    /// Returns clusters `[level][trajectory][turn]` and their number. Each level adds one
-    /// observation to the previous turn's history, with one lookup per turn.
+    /// Returns, for each level, the clusters `[trajectory][turn]` and their number. A turn's key
+    /// combines its observation with the previous turn's cluster at the level below, so each level
+    /// takes one lookup per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group

@@ -25,7 +25,7 @@ impl StateValues {
 /// Model inputs that a method requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Values of states before turns, estimated by the rollout and stored in turns.
+    /// Value of the state before each turn, which the rollout estimates and stores in the turn.
     pub state_values: Option<StateValues>,
     /// A critic's value per response token.
     pub values: bool,
@@ -33,15 +33,15 @@ pub struct RequiredInputs {
     pub credits: bool,
     /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states, averaged over at most this many tokens: the observation's first
-    /// and the response's last.
+    /// The policy's hidden states, averaged over at most this many tokens of a turn: the first of
+    /// its observation and the last of its response.
     pub hidden_states: Option<usize>,
     /// Log-probs under the policy ([`ScoreRequest`]).
     pub scores: bool,
 }
 
 impl RequiredInputs {
-    /// Combines requirements, with the larger token limit for hidden states.
+    /// Returns the union of both requirements, with the larger token limit for hidden states.
     pub fn and(self, other: Self) -> Self {
         Self {
             state_values: self.state_values.map(|own| own.and(other.state_values)).or(other.state_values),
@@ -108,8 +108,9 @@ pub trait InputProvider {
     /// Fails if unsupported, or if the forward pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Returns the log-probs of each request's tokens, in nats. Empty if they do not fit the
-    /// context or the prompt cannot be extended (an agent's own messages).
+    /// Returns the log-probs of each request's tokens, in nats. A list is empty if the tokens do
+    /// not fit the context, or if the prompt cannot be extended because an agent wrote its own
+    /// messages.
     ///
     /// # Errors
     /// Fails if unsupported, or if the forward pass fails.
@@ -148,7 +149,7 @@ pub struct CreditInputs<'a> {
 }
 
 impl<'a> CreditInputs<'a> {
-    /// Creates inputs of seed 0 and step 0.
+    /// Creates inputs with seed 0 and step 0.
     pub fn new(batch: &'a Batch) -> Self {
         Self { batch, embedder: None, model_inputs: &NOTHING, coordinates: (0, 0), stage: 0 }
     }

@@ -1,6 +1,6 @@
 //! Credit assignment: estimators compute one advantage per turn, and refinements change it.
 //!
-//! No tensors, no I/O; statistics are in f64.
+//! The crate uses no tensors and does no I/O; statistics are computed in f64.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Trajectory};
@@ -74,7 +74,7 @@ use turnwise_core::{Batch, PerToken, PerTurn};
 
 /// Maps texts to vectors; similar texts point in similar directions.
 pub trait Embedder: Send + Sync {
-    /// Returns the text's vector, of fixed dimension.
+    /// Returns the text's vector; all vectors have the same dimension.
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
@@ -102,7 +102,7 @@ pub trait Estimator: Send + Sync {
         Vec::new()
     }
 
-    /// Returns true if a group of one carries no signal.
+    /// Returns true if a group of one trajectory carries no signal.
     fn compares_groups(&self) -> bool {
         true
     }
@@ -161,7 +161,7 @@ pub trait Refinement: Send + Sync {
     /// Modifies the advantages.
     ///
     /// # Errors
-    /// Fails like [`Estimator::advantages`], or without a required embedder or decomposer.
+    /// Fails like [`Estimator::advantages`], or if a required embedder or decomposer is missing.
     fn refine(
         &self,
         inputs: &CreditInputs<'_>,
@@ -169,11 +169,11 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Modifies token advantages, in place of [`Refinement::refine`] if the estimator computes
-    /// them.
+    /// Modifies token advantages. It is called instead of [`Refinement::refine`] if the estimator
+    /// computes token advantages.
     ///
     /// # Errors
-    /// Fails like [`Refinement::refine`]; by default always.
+    /// Fails like [`Refinement::refine`]. The default implementation always fails.
     fn refine_tokens(
         &self,
         inputs: &CreditInputs<'_>,

@@ -2,8 +2,8 @@
 //! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
 //! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuations that the
-//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); 0 after
-//! the last turn. Unbiased for any `K`, with less variance for a larger one.
+//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); it is 0
+//! after the last turn. The estimate is unbiased for any `K`; a larger `K` reduces its variance.
 //!
 //! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`, a
 //! control with a better baseline but no per-turn credit.
@@ -38,7 +38,8 @@ pub struct MonteCarloConfig {
     /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether advantages are per turn; otherwise the return minus the first state's value.
+    /// Whether each turn has its own advantage; otherwise all turns get the return minus the first
+    /// state's value.
     pub per_turn: bool,
     /// Whether to whiten over the batch's turns.
     pub whiten: bool,

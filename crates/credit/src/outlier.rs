@@ -22,11 +22,11 @@ pub(crate) const NAME: &str = "outliers";
 
 const MIN_IQR: f64 = 1e-8;
 
-/// Detection of outlier turns.
+/// How outlier turns are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
-    /// Entropy, normalized over turns in the same anchor state.
+    /// Entropy, normalized over the turns in the same anchor state.
     #[default]
     Normalized,
     /// Mean response entropy.
@@ -44,7 +44,7 @@ pub enum SingletonState {
     Raw,
     /// 0.
     Zero,
-    /// Excluded from the quartiles, never an outlier.
+    /// None: the turn is excluded from the quartiles and is never an outlier.
     Exclude,
 }
 
@@ -52,7 +52,7 @@ pub enum SingletonState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
-    /// Detection of outlier turns.
+    /// How outlier turns are detected.
     pub locate: Locate,
     /// Extent of the inlier interval beyond the quartiles, in interquartile ranges.
     #[schemars(range(min = 0.0, max = 1000.0))]
@@ -67,8 +67,8 @@ pub struct OutlierConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Matching of anchor states. Default: `credit.estimator.anchor` (of `gigpo` or `rtmc`), else
-    /// exact.
+    /// How anchor states are matched. The default is `credit.estimator.anchor` if the estimator has
+    /// one (`gigpo` or `rtmc`), else exact matching.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorConfig>,
 }
@@ -91,7 +91,7 @@ impl OutlierConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key, its value and the valid range.
+    /// The error names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         in_range(NAME, self)
     }
@@ -113,7 +113,7 @@ pub struct Outliers {
     pub mask: PerTurn<bool>,
     /// `H_n` (or raw entropy) per turn; `None` if excluded.
     pub scores: PerTurn<Option<f64>>,
-    /// Anchor groups per group of the batch; empty if unused.
+    /// Anchor groups of each group of the batch; empty if detection does not use them.
     pub states: Vec<Anchors>,
     /// Inlier interval; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,

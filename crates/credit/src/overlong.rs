@@ -1,5 +1,6 @@
-//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13): 0 up to
-//! `limit - buffer` tokens, then growing linearly to `penalty` at `limit`, where it stays.
+//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13). It is 0 up
+//! to `limit - buffer` tokens, then grows linearly to `penalty` at `limit`, and stays there for
+//! longer responses.
 //!
 //! Differs from the paper: each turn is a response, and the penalty is subtracted from its reward
 //! before credit assignment. History summaries have their own limit (`prompt.max_summary_tokens`)
@@ -40,13 +41,15 @@ impl OverlongConfig {
         }
     }
 
-    /// Returns the settings for a task's shorter limit, the buffer scaled in proportion.
+    /// Returns the settings with the task's own limit if that is shorter; the buffer is scaled in
+    /// proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Applies the penalty, with a task's shorter limit, and returns the number of penalized turns.
+    /// Applies the penalty, using a task's own limit if that is shorter, and returns the number of
+    /// penalized turns.
     ///
     /// # Errors
     /// Fails if the buffer exceeds the limit, or the penalty is negative, NaN or infinite.

@@ -106,7 +106,7 @@ impl Pipeline {
         })
     }
 
-    /// Returns the turn fields that the stages need, with the stage's config name.
+    /// Returns the turn fields that the stages need, each with its stage's config name.
     pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
         let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
         let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
@@ -117,7 +117,7 @@ impl Pipeline {
             .collect()
     }
 
-    /// Returns true if a group of one carries no signal.
+    /// Returns true if a group of one trajectory carries no signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
     }

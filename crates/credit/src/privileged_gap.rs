@@ -81,8 +81,8 @@ pub struct PrivilegedGap {
     config: PrivilegedGapConfig,
 }
 
-/// Returns the actions of the best other trajectory (ties: the first), one per line, if it
-/// succeeded.
+/// Returns the actions of the group's best other trajectory, one per line, if that trajectory
+/// succeeded. Of several that are equally good, the first is used.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);
     let best = others

@@ -1,4 +1,5 @@
-//! Estimators and refinements by `kind` in the config. Other crates add methods at run time:
+//! Registry of estimators and refinements, which a config selects by `kind`. Other crates add
+//! methods at run time:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -82,7 +83,7 @@ pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
         .map_err(|error| CreditError::Setting { method, reason: error.to_string() })
 }
 
-/// Defines a settings enum with one variant per `kind` that other crates can extend.
+/// Defines a settings enum with one variant per `kind`; other crates can add further kinds.
 macro_rules! builtin {
     ($(#[$meta:meta])* $config:ident builds $product:ident {
         $($(#[$doc:meta])* $variant:ident($settings:ty),)*
@@ -112,7 +113,8 @@ macro_rules! builtin {
                 }
             }
 
-            /// Returns settings that reproduce verl-agent's numbers, if it has the method.
+            /// Returns settings that reproduce verl-agent's numbers; `None` if verl-agent lacks the
+            /// method.
             pub fn verl_agent(&self) -> Option<Self> {
                 match self {
                     $(Self::$variant(settings) => settings.of_verl_agent().map(Self::$variant),)*
@@ -201,7 +203,7 @@ impl Default for EstimatorConfig {
     }
 }
 
-/// Parses a table; returns the method, and the table with all defaults.
+/// Parses a settings table; returns the method, and the table with all defaults filled in.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
 fn factory<'a, T: ?Sized>(
@@ -234,7 +236,7 @@ where
     })
 }
 
-/// Methods by config name, and presets.
+/// The methods, by config name, and the presets.
 #[derive(Clone)]
 pub struct Registry {
     estimators: BTreeMap<&'static str, Factory<dyn Estimator>>,
@@ -267,8 +269,8 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// Adds a refinement, built from its parsed table; reject unknown keys with
-    /// `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
+    /// Adds a refinement that is built from its parsed settings table. To reject unknown keys, put
+    /// `#[serde(deny_unknown_fields)]` on the settings. Built-in methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
         kind: &'static str,
@@ -296,8 +298,8 @@ impl Registry {
         self
     }
 
-    /// Adds a refinement with settings known only at run time. `build` should reject unknown keys,
-    /// and returns the method with the table of all defaults.
+    /// Adds a refinement whose settings are known only at run time. `build` should reject unknown
+    /// keys; it returns the method, and its table with all defaults filled in.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,
@@ -334,12 +336,12 @@ impl Registry {
         &self.presets
     }
 
-    /// Returns other crates' estimators.
+    /// Returns the names of other crates' estimators.
     pub fn estimators(&self) -> Vec<&'static str> {
         self.estimators.keys().copied().collect()
     }
 
-    /// Returns other crates' refinements.
+    /// Returns the names of other crates' refinements.
     pub fn refinements(&self) -> Vec<&'static str> {
         self.refinements.keys().copied().collect()
     }

@@ -1,9 +1,9 @@
 //! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, for all turns of a trajectory
 //! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score,
-//! with `population = "trajectory"` after comparing trajectories; `"turn"` compares each turn with
-//! all other turns of the group.
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
+//! With `population = "trajectory"`, it is subtracted after the trajectories are compared; `"turn"`
+//! compares each turn with all other turns of the group.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -21,7 +21,7 @@ const NAME: &str = "rloo";
 pub struct RlooConfig {
     /// Whether to compare trajectories or turns.
     pub population: Population,
-    /// Advantage of the only sample in the population.
+    /// Advantage if the population has only one sample.
     pub single_sample_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]

@@ -8,13 +8,13 @@
 //! * `V(s) = (sum of the returns from the first visits of s + k m) / (n(s) + k)`;
 //! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) + k)`.
 //!
-//! `k` is `prior`. A state visited by one rollout gives `k / (1 + k)^2 (R - m)`. States are matched
-//! by state key, actions by parsed text.
+//! `k` is the setting `prior`. If only one rollout visits a state, the advantage there is
+//! `k / (1 + k)^2 (R - m)`. States are matched by state key, actions by parsed text.
 //!
 //! Differs from the paper: we only had the abstract and summaries, which mention first-visit
 //! estimates, `Q - V` and a smoothing prior; its form and strength are ours. The paper's state
 //! signatures compress the history. An invalid-action penalty is subtracted from an invalid turn's
-//! return. `Q` and `V` equal up to rounding give exactly 0.
+//! return. If `Q` and `V` are equal up to rounding, the advantage is exactly 0.
 
 use std::collections::HashMap;
 
@@ -36,8 +36,8 @@ pub struct RtmcConfig {
     /// Discount of returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's
-    /// the value of its state.
+    /// Weight of the prior, in rollouts. A state's prior is the group's mean return; an action's
+    /// prior is the value of its state.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub prior: f64,
     /// Penalty of an invalid turn.
@@ -105,7 +105,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Returns `Q - V`, or 0 if equal up to rounding.
+    /// Returns `Q - V`, or 0 if they are equal up to rounding.
     fn advantage(&self) -> f64 {
         let away = self.action_value - self.value;
         let size = self.action_value.abs().max(self.value.abs());

@@ -6,8 +6,9 @@
 //! state after the last turn is marked as terminal.
 //!
 //! Differs from the paper: an edge taken twice by one trajectory counts twice unless
-//! `count = "trajectories"`. Free-text observations, and actions with `actions = "embedding"`, join
-//! the cluster whose first member has the most similar embedding, if above the threshold.
+//! `count = "trajectories"`. Free-text observations, and actions if `actions = "embedding"`, join
+//! the cluster whose first member has the most similar embedding, if that similarity is above the
+//! threshold.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -21,15 +22,15 @@ const NAME: &str = "salt";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// When two observations or actions are equal.
+/// When two observations or actions count as equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
     /// Equal texts.
     #[default]
     Exact,
-    /// Cosine similarity of embeddings above the threshold. Embeddings come from `credit.encoder`;
-    /// default: hashed character n-grams.
+    /// Embeddings whose cosine similarity is above the threshold. They come from `credit.encoder`,
+    /// or are hashed character n-grams by default.
     Embedding,
 }
 
@@ -40,7 +41,7 @@ pub enum SaltCount {
     /// Its turns, each counted once.
     #[default]
     Occurrences,
-    /// Its trajectories, each with the mean of its turns there.
+    /// Its trajectories, each counted once with the mean of its turns on the edge.
     Trajectories,
 }
 
@@ -51,9 +52,9 @@ pub struct SaltConfig {
     /// (action, observation) pairs in a state; `h` in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// When two observations are equal.
+    /// When two observations count as equal.
     pub matching: SaltMatching,
-    /// When two actions are equal; `embedding` needs `matching = "embedding"`.
+    /// When two actions count as equal; `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
     /// Minimum cosine similarity (exclusive) of matching texts.
     #[schemars(range(min = -1.0, max = 1.0))]
@@ -102,8 +103,8 @@ impl Salt {
     /// Creates SALT.
     ///
     /// # Errors
-    /// Fails on an empty history, an invalid threshold, or actions matched by embedding but
-    /// observations exactly.
+    /// Fails on an empty history or an invalid threshold, or if actions are matched by embedding
+    /// but observations exactly.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
@@ -135,7 +136,7 @@ impl Salt {
         }
     }
 
-    /// Returns a group's edges, by first appearance.
+    /// Returns a group's edges in order of first appearance.
     ///
     /// # Errors
     /// Fails without a required embedder.
@@ -232,7 +233,8 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns (previous action, observation) per state, the final one included; action 0 is none.
+/// Returns (previous action, observation) for each state, including the final one; action 0 means
+/// that there is none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -248,7 +250,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// A zero vector stays zero, with cosine 0 to all others.
+/// Normalizes a vector to length 1. A zero vector stays zero, so its cosine with all others is 0.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

@@ -1,4 +1,4 @@
-//! Returns, penalties and populations.
+//! Trajectory returns, invalid-action penalties, and populations.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -6,7 +6,7 @@ use turnwise_core::{Group, Trajectory, Turn};
 use crate::CreditError;
 use crate::statistics::ROUNDING;
 
-/// Population of episode-level statistics.
+/// Samples over which episode-level statistics are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
@@ -53,7 +53,8 @@ impl InvalidActionPenalty {
         trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
-    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` per turn, with penalties by scope.
+    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` per turn, with penalties according to the
+    /// scope.
     pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
         // Rewards that cancel out leave rounding errors, which standardization would amplify.
         let (mut following, mut size) = (0.0_f64, 0.0_f64);
@@ -79,7 +80,8 @@ impl InvalidActionPenalty {
 /// Returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` per trajectory, equal if within `1e-12` of the largest sum of absolute rewards.
+    /// `R_i` of each trajectory. If all differ from the first by at most `1e-12` times the largest
+    /// sum of absolute rewards, they are set equal to it.
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
@@ -89,7 +91,7 @@ impl GroupScores {
     /// Computes the scores of the batch's group `index`.
     ///
     /// # Errors
-    /// Fails if a reward or their sum is NaN or infinite.
+    /// Fails if a reward or a sum of rewards is NaN or infinite.
     pub fn new(
         method: &'static str,
         index: usize,

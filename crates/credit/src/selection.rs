@@ -1,9 +1,9 @@
 //! Selects sampled groups for training.
 //!
 //! DAPO's dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns,
-//! which carry no signal, and samples more until the batch is full or after `max_rounds`; surplus
-//! groups are dropped. DeepSWE's rejection samples `oversample` times as many groups in one round
-//! and drops those without both successes and failures.
+//! which carry no signal, and samples more until the batch is full or `max_rounds` is reached;
+//! surplus groups are dropped. DeepSWE's rejection sampling plays `oversample` times as many groups
+//! in one round and drops those that do not have both successes and failures.
 //!
 //! Differs from the papers: a batch that is not full after the last round is used without padding.
 //! The number of dropped groups is a diagnostic.
@@ -151,7 +151,7 @@ impl Selection {
         self.dropped
     }
 
-    /// Returns the number of groups left over from a full batch.
+    /// Returns the number of usable groups left over when the batch was full.
     pub fn surplus(&self) -> usize {
         self.cut
     }
@@ -179,7 +179,7 @@ impl Selection {
         self.rounds
     }
 
-    /// Returns the batch, groups renumbered.
+    /// Returns the batch, with its groups renumbered.
     pub fn finish(mut self) -> Batch {
         for (number, group) in self.kept.iter_mut().enumerate() {
             group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);

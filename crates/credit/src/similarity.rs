@@ -1,9 +1,9 @@
 //! A fast, bit-exact version of Python difflib's `SequenceMatcher(None, text, other).ratio()`.
 //!
 //! Ratcliff-Obershelp finds the longest matching block (ties: first in `text`, then in `other`) and
-//! repeats this on both sides. The ratio is twice the matched characters over all. With `autojunk`
-//! and at least 200 characters in `other`, a character that makes up more than 1 % of them can
-//! extend a match but not start one.
+//! repeats this on both sides of it. The ratio is twice the number of matched characters divided by
+//! the length of both texts. With `autojunk` and at least 200 characters in `other`, a character
+//! that makes up more than 1 % of them can extend a match but not start one.
 //!
 //! For speed, matches start from equal 8-grams, else 4-grams, else characters; texts are indexed
 //! once; and comparisons stop once an upper bound is below the threshold.
@@ -18,7 +18,7 @@ const GRAMS: [usize; 3] = [8, 4, 1];
 pub struct TextId(u32);
 
 impl TextId {
-    /// Returns the index by order of interning.
+    /// Returns the text's index, in the order of interning.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -55,7 +55,7 @@ struct Index {
 }
 
 impl Similarity {
-    /// Creates an empty set; `autojunk` is difflib's.
+    /// Creates an empty set of texts; `autojunk` turns on difflib's heuristic of that name.
     pub fn new(autojunk: bool) -> Self {
         Self { autojunk, ..Self::default() }
     }
@@ -83,7 +83,8 @@ impl Similarity {
         id
     }
 
-    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which depends on the order.
+    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which depends on the order
+    /// of the texts.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
@@ -164,7 +165,7 @@ const BINS: usize = 4096;
 
 #[derive(Debug)]
 struct Sketches {
-    /// One per n-gram length; `None` if a bin overflowed.
+    /// One table of counts per n-gram length; `None` if a bin overflowed.
     counts: [Option<Box<[u8; BINS]>>; 3],
 }
 
@@ -184,10 +185,12 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` of both texts' `length` characters might match.
+    /// Returns true if `needed` characters might match, given that both texts together have
+    /// `length`.
     ///
-    /// There is at most one more block than unmatched characters, which separate blocks. A block of
-    /// k characters shares k - n + 1 n-grams; bin collisions only overestimate them.
+    /// Unmatched characters separate the blocks, so there is at most one more block than unmatched
+    /// characters. A block of k characters shares k - n + 1 n-grams; bin collisions only
+    /// overestimate them.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -314,7 +317,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// Returns the number of matched characters, if at least `needed`.
+    /// Returns the number of matched characters; `None` if it is below `needed`.
     fn matches(
         &mut self,
         (a, b): (&Text, &Text),
@@ -353,7 +356,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// Equals difflib's `find_longest_match` without junk.
+    /// Finds the same block as difflib's `find_longest_match` without junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),

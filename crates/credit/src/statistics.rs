@@ -13,14 +13,14 @@ pub enum Normalize {
     Mean,
 }
 
-/// Advantage of the only sample in a population.
+/// Advantage of a sample that is the only one in its population.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
     /// 0, because nothing can be compared.
     #[default]
     Zero,
-    /// The score, as if mean and standard deviation were 0 and 1.
+    /// The score itself, as if the mean were 0 and the standard deviation 1.
     Raw,
 }
 
@@ -39,8 +39,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Computes the moments; zeros without values. The standard deviation is 0 if `count` is at
-    /// most `ddof`.
+    /// Computes the moments; all are 0 if there are no values. The standard deviation is 0 if
+    /// `count` is at most `ddof`.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
@@ -64,8 +64,8 @@ impl Moments {
     }
 
     /// Returns the advantage of a score, which may include a penalty. With zero variance,
-    /// [`Normalize::MeanStd`] gives exactly 0 for any score, [`Normalize::Mean`] for one without
-    /// penalty.
+    /// [`Normalize::MeanStd`] gives exactly 0 for any score, and [`Normalize::Mean`] gives exactly
+    /// 0 for a score without a penalty.
     pub fn standardise(
         &self,
         score: f64,

@@ -5,7 +5,7 @@
 //! * progress: `v_t = phi_t - phi_{t-1}`, 0 for the first turn and for turns without a signal,
 //!   whose change counts in the next turn with one;
 //! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
-//!   divides a turn's progress among it and earlier turns: `sum_t c_t = sum_t v_t = P`;
+//!   divides a turn's progress among that turn and the earlier ones: `sum_t c_t = sum_t v_t = P`;
 //! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the group's mean and the trajectory's
 //!   token-weighted mean credit `c`. The last term sums to 0 over tokens.
 //!
@@ -13,8 +13,8 @@
 //! As in prime-rl, gamma defaults to 0.9 and beta to 1.
 //!
 //! Differs from prime-rl: state scores are the environment's progress, in `[0, 1]`; a trajectory
-//! without any is an error instead of plain GRPO. `first_turn` counts the first turn's progress
-//! from 0.
+//! without any progress is an error, not a fallback to plain GRPO. `first_turn` counts the first
+//! turn's progress from 0.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -28,8 +28,8 @@ const NAME: &str = "turn-credit";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnCreditConfig {
-    /// Decay of redistributed progress per turn: 0 credits only the turn that made it, 1 all turns
-    /// up to it equally.
+    /// Decay of redistributed progress per turn: 0 credits only the turn that made it; 1 credits
+    /// all turns up to that one equally.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Strength of the redistribution between turns.
@@ -69,7 +69,8 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns each turn's progress from the levels after turns; `first_turn` counts the first from 0.
+/// Returns each turn's progress, given the level after each turn. With `first_turn`, the first
+/// turn's progress counts from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {
@@ -79,8 +80,8 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     levels.iter().map(change).collect()
 }
 
-/// Divides each turn's progress among it and earlier turns, weighted by `gamma` to the power of the
-/// distance.
+/// Divides each turn's progress among that turn and the earlier ones, weighted by `gamma` to the
+/// power of the distance.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress
@@ -103,7 +104,7 @@ pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     credits
 }
 
-/// Returns the token-weighted mean credit; the plain mean without tokens.
+/// Returns the token-weighted mean credit, or the plain mean if there are no tokens.
 fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
     let has_tokens = trajectory.response_tokens() > 0;
     let weight = |tokens: usize| if has_tokens { tokens as f64 } else { 1.0 };

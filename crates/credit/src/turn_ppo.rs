@@ -3,7 +3,7 @@
 //! arXiv 2512.17008).
 //!
 //! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`, with the critic's
-//! value `V_k` at turn k's first token (0 after the last turn) and the turn's reward `r_k` minus
+//! value `V_k` at turn k's first token (0 after the last turn). `r_k` is the turn's reward minus
 //! the invalid-action penalty. A turn's tokens share its advantage. Advantages are whitened over
 //! turns, `(A - mean) / sqrt(var + 1e-8)`, or exactly 0 if the variance is zero. The defaults,
 //! gamma 0.99 and lambda 0.9, worked best in the paper. The preset uses turn-level importance
@@ -107,7 +107,7 @@ impl TurnPpo {
     /// Computes advantages and value targets, equal within a turn.
     ///
     /// # Errors
-    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
+    /// Fails if [`crate::ModelInputs::values`] is missing or misshapen, or on NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

@@ -22,7 +22,7 @@ pub struct ChatSettings {
     pub temperature: f64,
     /// Maximum reply tokens.
     pub max_tokens: u32,
-    /// Request timeout in seconds, reply included.
+    /// Request timeout in seconds, including the reply.
     pub timeout_s: f64,
     /// Retries of a failed request.
     pub retries: u32,

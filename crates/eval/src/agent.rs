@@ -31,7 +31,7 @@ impl Agent {
     /// that keeps thoughts.
     ///
     /// # Errors
-    /// Fails like [`setup::template`], or without a ReAct template.
+    /// Fails like [`setup::template`], or if there is no ReAct template.
     pub fn configure(self, config: &mut Config, registries: &Registries) -> Result<(), TrainError> {
         if self == Self::Plain {
             return Ok(());

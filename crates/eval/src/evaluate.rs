@@ -60,7 +60,7 @@ pub struct PlaySettings<'a> {
 /// Success of one `reflexion` trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// Trial, from 1.
+    /// Trial number, from 1.
     pub trial: usize,
     /// Tasks solved in this trial, among those tried.
     pub solved: Rate,
@@ -92,16 +92,16 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Sampling seed; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks, with `reflexion` within the trials. Other fields describe the last
-    /// trials.
+    /// Success over all tasks; with `reflexion`, a task is solved if one of its trials is. Other
+    /// fields describe each task's last trial.
     pub success: Rate,
     /// Results of each `reflexion` trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
     /// Results by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
-    /// Fraction of fully solved scenarios ([`Task::SCENARIO`]), AppWorld's scenario goal
-    /// completion, among those played completely and without failures.
+    /// Fraction of fully solved scenarios ([`Task::SCENARIO`]; AppWorld's scenario goal completion)
+    /// among those played completely and without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
     /// Mean turns.
@@ -133,7 +133,8 @@ pub struct Evaluation {
     pub outcomes: Outcomes,
 }
 
-/// Plays each task once, or with `reflexion` until solved or out of trials. Deterministic.
+/// Plays each task once, or with `reflexion` until it is solved or no trials are left. Results are
+/// deterministic.
 ///
 /// # Errors
 /// Fails like [`evaluate_with`] and [`EnvRunner::samplers`].

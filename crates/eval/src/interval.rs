@@ -48,8 +48,8 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
     wilson_of_rate(successes as f64 / trials as f64, trials as f64)
 }
 
-/// [`wilson`] interval of rate `p` over `n` tasks. Several draws count as one task, so it may be
-/// too wide.
+/// [`wilson`] interval of rate `p` over `n` tasks. Several draws of a task count as one task, so
+/// the interval may be too wide.
 pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);

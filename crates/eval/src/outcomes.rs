@@ -10,7 +10,7 @@ use turnwise_train::rollout::is_faulty;
 /// Outcome of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskOutcome {
-    /// Panel index.
+    /// Index in the panel.
     pub task: usize,
     /// Task kind.
     pub kind: String,
@@ -41,7 +41,7 @@ impl Outcomes {
         Self(whole.map(outcome).collect())
     }
 
-    /// Returns true without outcomes.
+    /// Returns true if there are no outcomes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

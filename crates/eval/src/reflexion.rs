@@ -1,4 +1,4 @@
-//! Trials with reflections in between.
+//! Plays several trials of each task, with reflections in between.
 
 use turnwise_core::{Reasoning, SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
 use turnwise_train::rollout::prompting::Prompter;
@@ -12,8 +12,8 @@ const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until solved, at most `trials` times, without retrying failed environments.
-/// Returns each task's trials; `None` if stopped.
+/// Plays each task until it is solved, at most `trials` times, without retrying failed
+/// environments. Returns each task's trials; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -117,7 +117,8 @@ fn said(reply: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns a reflection's prompt, dropping early turns to fit; `None` if impossible.
+/// Returns the prompt for a reflection, dropping early turns until it fits; `None` if it cannot
+/// fit.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,

@@ -17,7 +17,7 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config, a valid config file: each key with its meaning, range and
+    /// Print the resolved config as a valid config file, with each key's meaning, range and
     /// default.
     Show(Sources),
     /// Check whether a config can run; if not, print the reasons and exit with status 2.

@@ -65,7 +65,8 @@ struct ListArgs {
     data: Option<PathBuf>,
 }
 
-/// Settings of ALFWorld's generator, some of which others support: config key and option.
+/// Settings of ALFWorld's generator, as (config key, option). Other generators support some of
+/// them.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),
     ("train", "--train"),

@@ -43,8 +43,8 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment, with its own default prompts and splits if it is not the config's [default: from
-    /// the config].
+    /// Environment; if it is not the config's, its own default prompts and splits are used
+    /// [default: from the config].
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
@@ -66,8 +66,8 @@ pub(crate) struct EvalArgs {
     /// Seed for sampling [default: from the config].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON to a file, or to a folder (name ends in `/`) under the
-    /// checkpoint's name.
+    /// Write the results as JSON to this file, or if the path ends in `/`, to a file in that folder
+    /// named after the checkpoint.
     #[arg(short = 'o', long = "output", value_name = "FILE|FOLDER/", alias = "out")]
     out: Option<PathBuf>,
     /// Write all trajectories to FILE as JSON lines (compressed if it ends in .zst).
@@ -261,7 +261,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file. In a folder, it has the checkpoint's name, as
+/// Returns the result file. In a folder, the file is named after the checkpoint, as
 /// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
@@ -291,7 +291,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its task panels apply. They verify `env.data`, which may have moved.
+/// Returns the policy's run if its task panels apply to this config. The panels verify `env.data`,
+/// which may have moved.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);

@@ -20,9 +20,9 @@ pub(crate) struct ExportArgs {
     /// A run directory (newest checkpoint), a checkpoint, or a model or adapter folder. With
     /// --format: a run directory, or a trajectory file that `turnwise credit` reads.
     policy: PathBuf,
-    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With
-    /// --format, a file with the format's extension: messages: .parquet, .jsonl or .jsonl.zst;
-    /// atif: .jsonl (or a folder); verl: .jsonl; trl: .parquet.
+    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf, a file. With
+    /// --format, a file: .parquet, .jsonl or .jsonl.zst for messages, .jsonl (or a folder) for
+    /// atif, .jsonl for verl, .parquet for trl.
     out: PathBuf,
     /// Export trajectories in this format: messages (OpenAI messages in a Hugging Face dataset),
     /// atif (Harbor), verl (rollout dump) or trl (prompts and completions).

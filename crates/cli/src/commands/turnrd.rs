@@ -182,7 +182,7 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 struct Origin {
     replay: PathBuf,
-    /// The `--hold-out` of training, if known.
+    /// The value of `--hold-out` that the network was trained with, if known.
     hold_out: Option<u64>,
 }
 
@@ -319,7 +319,7 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Tabulates credits. A star marks the highest, or the lowest if the return is not positive.
+/// Tabulates credits. A star marks the highest credit, or the lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

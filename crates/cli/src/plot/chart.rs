@@ -49,8 +49,8 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Draws a small chart with its minimum, maximum and last value; empty without points. Non-finite
-/// values are skipped, and hovering shows a point's value.
+/// Draws a small chart with its minimum, maximum and last value; the chart is empty if there are no
+/// points. Non-finite values are skipped, and hovering shows a point's value.
 ///
 /// A `window` above 1 draws a moving average over the pale points. `dots` marks each point, for
 /// metrics that exist only at some steps.
@@ -147,8 +147,8 @@ fn marks(
     marks
 }
 
-/// Draws a word-sized sparkline of the metric `about`; empty for fewer than two values. The default
-/// `range` is that of the values.
+/// Draws a word-sized sparkline of the metric `about`; empty for fewer than two values. By default,
+/// the `range` is that of the values.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {

@@ -1,4 +1,5 @@
-/// Formats with four significant digits, and with an exponent below 0.0001 or from one million on.
+/// Formats a number with four significant digits, and with an exponent if it is below 0.0001 or at
+/// least one million.
 pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

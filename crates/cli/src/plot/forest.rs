@@ -17,7 +17,7 @@ pub(crate) struct Forest {
     pub(crate) row: f64,
     /// Range that the axis always includes, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Axis limits in hundredths; marks beyond are drawn at its end.
+    /// Axis limits in hundredths; marks beyond them are drawn at the end of the axis.
     pub(crate) limits: (f64, f64),
     /// Formats a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
@@ -35,7 +35,7 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// Draws a ring, for a placeholder instead of an estimate.
+    /// Draws the mark as a ring, if it is a placeholder and not an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }
@@ -99,7 +99,7 @@ impl Forest {
     }
 }
 
-/// In hundredths.
+/// The horizontal axis, in hundredths.
 #[derive(Clone)]
 struct Axis {
     left: f64,

@@ -23,7 +23,7 @@ const LETTER: f64 = 7.0;
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// For differences whose interval contains 0.
+/// Colour of differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
 pub(crate) struct Piece {

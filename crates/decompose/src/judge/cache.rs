@@ -1,4 +1,4 @@
-//! Disk cache of scores, by a hash of the question.
+//! Disk cache of scores, keyed by a hash of the question.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use super::{JudgeError, scores};
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Hashes lengths with the texts, so different lists get different keys.
+    /// Hashes each text with its length, so that different lists get different keys.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");

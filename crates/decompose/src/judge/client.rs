@@ -49,7 +49,7 @@ pub(crate) enum Failure {
     Timeout,
     Transport(String),
     Status(u16, String),
-    /// Not a chat completion, or no valid scores.
+    /// The response is not a chat completion, or it has no valid scores.
     Malformed(String),
 }
 
@@ -160,7 +160,7 @@ impl Client {
     /// Sends a request and returns the first choice's message.
     ///
     /// # Errors
-    /// Fails without a chat completion.
+    /// Fails if the reply is not a chat completion.
     pub(crate) fn send(&self, body: &serde_json::Value) -> Result<Message, Failure> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.secret.0 {
@@ -189,8 +189,8 @@ impl Client {
         }
     }
 
-    /// Returns the wait before retry `attempt` (from 1), doubled up to `backoff_max_s`. Seeded
-    /// jitter shortens it by up to half.
+    /// Returns the wait before retry `attempt` (from 1). It doubles with each attempt, up to
+    /// `backoff_max_s`; seeded jitter shortens it by up to half.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

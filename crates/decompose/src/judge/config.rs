@@ -17,9 +17,9 @@ pub struct JudgeConfig {
     pub model: String,
     /// Environment variable with the API key; empty if none is needed.
     pub api_key_env: String,
-    /// Prompt template file; empty: built-in.
+    /// Prompt template file; if empty, the built-in template.
     pub template: PathBuf,
-    /// Folder for cached responses; empty: `judge` in the run directory.
+    /// Folder for cached responses; if empty, `judge` in the run directory.
     pub cache: PathBuf,
     /// Sampling temperature.
     #[schemars(range(min = 0.0, max = 2.0))]
@@ -27,25 +27,26 @@ pub struct JudgeConfig {
     /// Maximum response tokens.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
-    /// Request timeout in seconds, response included.
+    /// Request timeout in seconds, including the response.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
     /// Retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry, doubled for each further one, randomly shortened by up to
-    /// half.
+    /// Seconds before the first retry, doubled for each further one. Every wait is randomly
+    /// shortened by up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Maximum wait between attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum requests in a run, with retries and before resumes, but without the test request at
-    /// its start. 0: cache only.
+    /// Maximum requests in a run, including retries and those before a resume, but not the test
+    /// request at its start. With 0, only the cache is used.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of questions without scores; 1 never stops the run. It stops if both the
-    /// last 20 questions (at least 8) and the current batch, cache hits included, exceed it.
+    /// Maximum fraction of questions without scores; 1 never stops the run. The run stops if the
+    /// fraction is higher both among the last 20 questions sent (once there are 8) and in the
+    /// current batch, including cache hits.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.
@@ -78,7 +79,7 @@ impl JudgeConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key and valid values.
+    /// The error names the key and the valid values.
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
         turnwise_settings::check(self)?;

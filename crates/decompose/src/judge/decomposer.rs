@@ -1,4 +1,4 @@
-//! Splits returns by the judge's scores.
+//! Splits returns according to the judge's scores.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ pub struct JudgeMetrics {
     pub malformed: u64,
     /// Requests not sent because the budget was used up.
     pub over_budget: u64,
-    /// Trajectories with equal credits `R / T` for lack of scores.
+    /// Trajectories with equal credits `R / T` because they have no scores.
     pub fallbacks: u64,
     /// Trajectories with equal credits `R / T` because their credit weights sum to about 0.
     pub zero_scores: u64,
@@ -243,7 +243,7 @@ impl Judge {
     /// Sends a short request, unless `call_budget` is 0, to detect a wrong URL, model or key.
     ///
     /// # Errors
-    /// Fails if the service does not respond or rejects it.
+    /// Fails if the service does not respond or rejects the request.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -312,7 +312,8 @@ impl Judge {
             .collect()
     }
 
-    /// Returns each turn's credit, or `R / T` without scores ([`Judge::metrics`] counts these).
+    /// Returns each turn's credit, or `R / T` for trajectories without scores ([`Judge::metrics`]
+    /// counts them).
     ///
     /// Calls `warn` on the first failed request, and with the number of trajectories without
     /// scores.

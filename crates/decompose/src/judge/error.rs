@@ -57,9 +57,9 @@ pub enum JudgeError {
     Unanswered {
         /// Base URL.
         endpoint: String,
-        /// Questions without answer.
+        /// Number of questions without an answer.
         failed: usize,
-        /// Questions sent.
+        /// Number of questions sent.
         asked: usize,
         /// Last failure.
         reason: String,

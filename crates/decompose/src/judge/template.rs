@@ -30,7 +30,7 @@ impl Template {
     /// Built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 
-    /// Reads a template file; an empty path is the built-in one.
+    /// Reads a template file; an empty path selects the built-in template.
     ///
     /// # Errors
     /// Fails on an unreadable or invalid file or an unknown placeholder.
@@ -82,7 +82,8 @@ impl Template {
     }
 }
 
-/// One pass keeps braces in inserted values. `Err` names an unknown placeholder.
+/// Replaces placeholders in one pass, so that braces in inserted values are kept. `Err` names an
+/// unknown placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

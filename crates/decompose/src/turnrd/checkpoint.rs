@@ -20,9 +20,10 @@ struct Header {
 }
 
 impl TurnRd {
-    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings. The former
-    /// has the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), and config, input width and
-    /// step count in its header; it is written atomically and is all that [`TurnRd::load`] reads.
+    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings. The first
+    /// file has the weights and AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), with the config,
+    /// input width and step count in its header. It is written atomically and is the only file that
+    /// [`TurnRd::load`] reads.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -54,10 +55,10 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Restores a [`TurnRd::save`] exactly.
+    /// Restores exactly what [`TurnRd::save`] wrote.
     ///
     /// # Errors
-    /// Names the file and the tensor or key.
+    /// The error names the file and the tensor or key.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
         let file = TensorFile::read(&path)?;

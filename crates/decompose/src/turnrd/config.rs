@@ -22,14 +22,14 @@ pub enum CreditRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputNorm {
-    /// No norm.
+    /// No normalization.
     #[default]
     None,
     /// Divides each vector by its root mean square.
     Rms,
 }
 
-/// Target of the value head with a progress signal.
+/// Target of the value head for turns with a progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueTarget {
@@ -92,7 +92,7 @@ pub struct TurnRdConfig {
     /// AdamW learning rate.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
-    /// Decoupled weight decay of matrices. PyTorch's default, because the paper states none.
+    /// Decoupled weight decay of matrices. The default is PyTorch's, because the paper states none.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
     /// Maximum global gradient norm; 0 disables clipping. The paper states none.
@@ -101,8 +101,9 @@ pub struct TurnRdConfig {
     /// Maximum passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Older records per new one in a pass, drawn in proportion to their weights; all if there are
-    /// fewer. With the paper's 1e6, every pass reads all records and gets slower during the run.
+    /// Older records per new one in a pass, drawn in proportion to their weights; all are read if
+    /// there are fewer. With the paper's 1e6, every pass reads all records and gets slower during
+    /// the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
     /// A round ends after a pass that lowers the loss by less than this fraction. With the paper's
@@ -155,7 +156,7 @@ impl TurnRdConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key, its value and valid values.
+    /// The error names the key, its value and the valid values.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         if !self.hidden.is_multiple_of(self.heads) {
@@ -165,7 +166,7 @@ impl TurnRdConfig {
         Ok(())
     }
 
-    /// PyTorch's default betas and epsilon.
+    /// Returns AdamW's settings, with PyTorch's default betas and epsilon.
     pub(super) fn optimizer(&self) -> AdamWConfig {
         AdamWConfig {
             beta1: 0.9,

@@ -41,8 +41,8 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. Last, so that other tensors' initialization does not
-    /// depend on it.
+    /// `[2 H, D]`: gamma's rows, then beta's. It comes last, so that the initialization of the
+    /// other tensors does not depend on it.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
@@ -86,8 +86,8 @@ impl Tensors {
         Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
-    /// Matrices are uniform in `+-1/sqrt(in)`, positions normal with standard deviation 0.02, norm
-    /// weights 1, biases and FiLM 0.
+    /// Returns initial parameters: matrices are uniform in `+-1/sqrt(in)`, positions are normal
+    /// with standard deviation 0.02, norm weights are 1, and biases and FiLM are 0.
     pub(super) fn init(&self, seed: u64) -> Vec<f32> {
         let mut weights = vec![0.0; self.layout.len];
         let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();

@@ -17,18 +17,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{Sample, TurnRdConfig, ValueTarget};
 
-/// Loss terms, weighted means over a minibatch.
+/// Loss terms, each a weighted mean over a minibatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// `prediction + rank_weight rank + progress_weight prior + value_weight value`.
     pub total: f64,
     /// Mean squared error of the estimated return.
     pub prediction: f64,
-    /// Rank hinge, unweighted.
+    /// Rank hinge loss, before multiplication by `rank_weight`.
     pub rank: f64,
-    /// KL divergence from the progress prior in nats, unweighted.
+    /// KL divergence from the progress prior in nats, before multiplication by `progress_weight`.
     pub prior: f64,
-    /// Mean squared error of values against progress, unweighted; 0 without progress.
+    /// Mean squared error of values against progress, before multiplication by `value_weight`; 0
+    /// without progress.
     pub value: f64,
 }
 
@@ -80,7 +81,8 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Returns the change of progress at each turn; `None` if either end is unknown.
+/// Returns the change of progress at each turn; `None` if the progress before or after it is
+/// unknown.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);
     let change = |&now: &Option<f32>| {

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which
-//! sum to the return `R`. The setting `credits` can also shift in proportion to `w_t`, or use
-//! `w_t R`. Trajectories are concatenated without padding; their credits are independent.
+//! sum to the return `R`. The setting `credits` can instead shift the values in proportion to
+//! `w_t`, or use `w_t R` as credits. Trajectories are concatenated without padding; their credits
+//! are independent.
 //!
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in
 //! LLM-Agent Reinforcement Learning", section 3.3 and appendix B.
@@ -21,7 +22,7 @@
 //! Differs from the paper:
 //!
 //! * Credits are `w_t R` by default. Equation 5 subtracts the values' excess over the return
-//!   equally, so early turns get less credit in successes than in failures.
+//!   equally from all turns, so early turns get less credit in successes than in failures.
 //! * Each pass reads all new records and half as many old ones, and a round can stop early.
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.

@@ -65,14 +65,14 @@ pub struct TrainReport {
     pub epochs: Vec<EpochReport>,
 }
 
-/// Fit of the estimated returns, weighted by sample.
+/// How well the estimated returns fit; each trajectory counts with its sample weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Trajectories.
     pub samples: usize,
     /// Mean squared error of `Rhat`.
     pub mse: f64,
-    /// Variance of the returns, the error of predicting their mean.
+    /// Variance of the returns, which is the mean squared error of predicting their mean.
     pub variance: f64,
     /// `1 - mse / variance`; `None` if all returns are equal.
     pub r2: Option<f64>,
@@ -150,8 +150,8 @@ impl TurnRd {
         pack
     }
 
-    /// Splits a return into credits, bit-exact for equal arguments and weights. `turns` is
-    /// row-major `[T, D]`, `goal` is `[D]`.
+    /// Splits a return into credits, which are bit-identical for equal arguments and weights.
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`.
     ///
     /// # Errors
     /// Fails on a wrong width, more than `max_turns` turns, NaN or infinity.
@@ -173,7 +173,7 @@ impl TurnRd {
         Ok(Credits { values, weights, credits, estimate })
     }
 
-    /// Computes [`TurnRd::credits`] of (turns, goal, return) in parallel.
+    /// Computes [`TurnRd::credits`] for each (turns, goal, return), in parallel.
     ///
     /// # Errors
     /// Fails like [`TurnRd::credits`].
@@ -310,7 +310,7 @@ impl TurnRd {
         Ok(fit)
     }
 
-    /// Visits every sample with its credits in order, with a few in memory.
+    /// Visits every sample and its credits in order, with only a few samples in memory.
     pub(super) fn each(
         &self,
         samples: &mut dyn SampleSource,

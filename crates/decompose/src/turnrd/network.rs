@@ -119,7 +119,7 @@ impl<T: Real> Network<'_, T> {
         y
     }
 
-    /// Adds the layer's gradient; returns the input gradient `d_x`.
+    /// Adds the gradient of the layer's parameters to `gradient`; returns that of its input, `d_x`.
     fn pull(&self, layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) -> Vec<T> {
         pull_weights(layer, d_y, x, gradient, rows);
         let weight = &self.weights[layer.weight.clone()];
@@ -242,7 +242,8 @@ impl<T: Real> Network<'_, T> {
         trace
     }
 
-    /// Adds the parameter gradients, given those of [`Trace::scores`] and [`Trace::values`].
+    /// Adds the parameter gradients, given the gradients of [`Trace::scores`] and
+    /// [`Trace::values`].
     pub(super) fn backward(
         &self,
         pack: &Pack<T>,

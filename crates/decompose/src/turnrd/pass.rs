@@ -17,7 +17,7 @@ pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
 pub(super) struct Pass {
     /// Sample indices in reading order; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Common weight of drawn older samples; `None` if each has its own.
+    /// Weight of each drawn older sample; `None` if every sample keeps its own weight.
     pub(super) older_weight: Option<f64>,
 }
 

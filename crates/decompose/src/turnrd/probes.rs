@@ -8,7 +8,7 @@ use super::loss::value_targets;
 use super::{SampleSource, TurnRd};
 use turnwise_model::ModelError;
 
-/// Change in values without FiLM.
+/// Change in the values when FiLM is set to zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmZeroed {
     /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.

@@ -77,7 +77,7 @@ pub trait SampleSource {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Returns true without samples.
+    /// Returns true if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,12 +1,12 @@
-//! Compares outlier turns with the others: advantage, and dependence on goal and history (STAPO,
-//! section 3.3, figure 2, and appendices D and K).
+//! Compares outlier turns with all other turns: their advantage, and how much they depend on goal
+//! and history (STAPO, section 3.3, figure 2, and appendices D and K).
 //!
 //! The attribution of a part of the prompt is
 //! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
 //! Its mean over sampled responses estimates `KL[pi(.|c) || pi(.|c without the part)]` per token.
 //!
-//! Masked prompts are windowed, so with the concatenated layout the attribution also measures how
-//! unfamiliar that form is.
+//! Masked prompts use the windowed layout. If the config uses the concatenated layout, the
+//! attribution therefore also measures how unfamiliar that form is.
 //!
 //! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns are
 //! measured. The paper ablates features with Captum and does not state the replacement.
@@ -27,14 +27,15 @@ const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal,
 /// Sequences per forward pass.
 const CHUNK: usize = 256;
 
-/// Means over outlier turns or the others.
+/// Means over the outlier turns, or over all other turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Attribution {
     /// Number of turns.
     pub turns: usize,
     /// Mean step advantage.
     pub advantage: f64,
-    /// Attribution to both, goal and history, in nats per token.
+    /// Attribution to goal and history together, to the goal, and to the history, in nats per
+    /// token.
     pub parts: [f64; 3],
 }
 
@@ -65,7 +66,7 @@ pub struct AttributionStudy {
 }
 
 /// Measures every turn, split by the outliers of a credit method such as STAPO. `tick` receives the
-/// numbers of finished and all turns.
+/// number of finished turns and the number of all turns.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model

@@ -33,7 +33,7 @@ impl AnalysisSettings<'_> {
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] on too little memory or a failed sampler,
-/// [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if all failed.
+/// [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if all trajectories failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
     tasks: &[Task],

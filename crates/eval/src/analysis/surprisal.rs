@@ -11,7 +11,7 @@
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
 //! the paper does not state how its 64 states were chosen. Turns with `alpha = 1` and states whose
-//! draws all equal the response have no sign to compare; their numbers are reported.
+//! draws all equal the response have no sign to compare; the study reports how many there are.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -39,7 +39,7 @@ pub struct SurprisalSettings {
     pub aem: AemConfig,
 }
 
-/// A response, and the mean surprisal of others to its prompt.
+/// A response, and the mean surprisal of other responses to the same prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Surprisal {
     /// Group index.
@@ -125,8 +125,8 @@ impl SurprisalStudy {
     }
 }
 
-/// Draws turns, samples other responses and compares. `tick` receives the number of finished turns.
-/// Results are deterministic.
+/// Draws turns, samples other responses to their prompts, and compares relative surprisal with
+/// AEM's coefficient. `tick` receives the number of finished turns. Results are deterministic.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] on an invalid AEM setting, missing entropies or a failed sampler;

@@ -3,13 +3,13 @@
 //! Each task is played `samples` times. From the state before each turn, `K` continuations of the
 //! exact tokens are sampled, once per distinct future (world state, tokens, number of turns). `Q`
 //! of a turn is its reward plus the discounted `V` of the next state. The played trajectories are
-//! excluded, because methods see their returns.
+//! excluded from the estimates, because methods see their returns.
 //!
 //! With a budget, a pilot of `K/2` continuations per state allocates the rest in proportion to
-//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934), with the standard deviation
-//! `s_i` of a state's returns and its number of turns `u_i`. The pilot would bias the estimates and
-//! is excluded. Variances are smoothed towards the common one, so that a few equal returns do not
-//! make a state look certain.
+//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934); `s_i` is the standard
+//! deviation of a state's returns, and `u_i` the number of turns in that state. The pilot would
+//! bias the estimates and is excluded. Variances are smoothed towards their mean over the states,
+//! so that a few equal returns do not make a state look certain.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the common variance in a state's, in returns.
+/// Weight of the mean variance in a state's smoothed variance, as a number of returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
@@ -32,7 +32,7 @@ pub struct BranchingSettings {
     pub samples: usize,
     /// Continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum continuations per task, pilot included; 0: a fixed number per state.
+    /// Maximum continuations per task, including the pilot; 0 samples a fixed number per state.
     pub budget: usize,
     /// Discount of returns.
     pub gamma: f64,
@@ -62,7 +62,7 @@ pub struct BranchedTask {
     pub continuations: usize,
     /// Continuations that failed outside the policy.
     pub failed: usize,
-    /// Seconds for playing and for continuations.
+    /// Seconds spent on playing and on continuations.
     pub seconds: [f64; 2],
 }
 
@@ -217,8 +217,9 @@ fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns each state's continuations beyond `each`, at most `rest` in total, from its number of
-/// turns and pilot returns. Even, so that both halves have the same size.
+/// Returns the number of continuations beyond `each` for every state, at most `rest` in total,
+/// given its number of turns and its pilot returns. The numbers are even, so that both halves have
+/// the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =

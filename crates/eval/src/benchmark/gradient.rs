@@ -1,18 +1,18 @@
 //! Compares the policy gradient of a method's advantages with that of the true advantages.
 //!
 //! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
-//! temperature: `g_i` of the method, `h_i` of `A*`. Means are over tasks or pairs of different
-//! tasks:
+//! temperature; `g_i` is computed with the method's advantages, `h_i` with `A*`. Means are over
+//! tasks or pairs of different tasks:
 //!
 //! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks. Noise in `A*` makes `|h|` larger;
 //!   the *corrected* cosine replaces `|h|^2` by `<h', h''>` of the two half estimates.
 //! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`, the share of a task's gradient that
 //!   tasks have in common. Its inverse is about the number of tasks at which a mean gradient has as
 //!   much signal as noise.
-//! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2`
-//!   of the mean over `n` tasks: the expected cosine of one step with the true gradient of the
-//!   whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0,
-//!   because then that gradient is unknown.
+//! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, where `g` in
+//!   `E|g|^2` is the mean over `n` tasks. It is the expected cosine of one step with the true
+//!   gradient of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>`
+//!   contains 0, because then that gradient is unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -30,7 +30,7 @@ use crate::EvalError;
 pub struct GradientScore {
     /// Method name.
     pub name: String,
-    /// Cosine on the same turns.
+    /// Cosine of the two gradients on the same turns.
     pub cosine: Option<Estimate>,
     /// Cosine corrected for noise in the truth.
     pub corrected: Option<Estimate>,
@@ -40,7 +40,7 @@ pub struct GradientScore {
     pub ascent: Option<Estimate>,
 }
 
-/// Difference of a method and a baseline on the same tasks.
+/// Differences between a method's and a baseline's scores on the same tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientDifference {
     /// Method name.
@@ -67,7 +67,7 @@ impl Gradients {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Fails without tokens, or on another policy's.
+    /// Fails if a trajectory has no tokens, or has those of another policy.
     pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
@@ -147,7 +147,7 @@ impl Objective for Weighted {
     }
 }
 
-/// Products `[i][j]` of task `i`'s first gradient and task `j`'s second.
+/// Inner products `[i][j]` of task `i`'s first gradient and task `j`'s second.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
@@ -159,7 +159,7 @@ fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Inner products of task gradients, which give the scores of resampled tasks.
+/// Inner products of task gradients, from which the scores of any resampled tasks are computed.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,
@@ -246,12 +246,13 @@ fn over(product: f64, squares: f64) -> Option<f64> {
     (squares > 0.0).then(|| product / squares.sqrt())
 }
 
-/// Returns the product of the sums over drawn tasks.
+/// Returns the inner product of the two gradient sums over the drawn tasks.
 fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean products of a task with itself and with others; `None` without two tasks.
+/// Returns the mean product of a task with itself, and that with other tasks; `None` for fewer than
+/// two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);

@@ -22,7 +22,7 @@ pub struct TreeSettings {
     pub gamma: f64,
     /// Minimum samples that visit a state, own group excluded.
     pub fewest: usize,
-    /// Minimum of these that continue with the same response.
+    /// Minimum number of these samples that continue with the same response.
     pub fewest_next: usize,
 }
 
@@ -32,8 +32,8 @@ impl Default for TreeSettings {
     }
 }
 
-/// Returns the true advantage of each turn of one task's samples; `None` with too few. Consecutive
-/// samples form groups.
+/// Returns the true advantage of each turn of one task's samples; `None` for turns with too few
+/// samples. Consecutive samples form groups.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// One number per response, and the last response's reward.
+    /// Builds samples from one number per response and the last response's reward.
     fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
         let sample = |(responses, reward): &(&[u32], f64)| {
             let turn = |(index, &response): (usize, &u32)| Turn {

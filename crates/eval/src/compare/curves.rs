@@ -46,8 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns evaluations over steps. Notes list those that differ in panel, temperature, agent or
-/// number of trials.
+/// Returns success in the evaluations over steps. Evaluations that differ from the compared one in
+/// panel, temperature, agent or number of trials are left out and listed in the notes.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],

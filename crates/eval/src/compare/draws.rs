@@ -8,8 +8,8 @@ use crate::{Evaluation, KindResult, Outcomes, Rate};
 /// draw.
 ///
 /// # Errors
-/// Fails on different panels, temperatures, agents or numbers of trials, equal seeds, or identical
-/// greedy draws.
+/// Fails if draws differ in panel, temperature, agent or number of trials, have equal seeds, or are
+/// greedy and identical.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {

@@ -42,7 +42,7 @@ pub struct MethodResult {
     pub over: Over,
     /// Success rate on the panel, averaged over seeds.
     pub success: Estimate,
-    /// Interquartile mean over seeds and kinds, kinds weighted equally.
+    /// Interquartile mean over seeds and kinds; all kinds have equal weight.
     pub iqm: Estimate,
     /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
@@ -50,7 +50,7 @@ pub struct MethodResult {
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; `None` without tasks of the kind.
+/// Success rate of each kind in each run; `None` if there are no tasks of the kind.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {

@@ -81,7 +81,7 @@ pub struct Unlike {
 pub struct CompareSettings {
     /// Baseline of all methods. Default: the first method.
     pub baseline: Option<String>,
-    /// Baselines of single methods, if `baseline` is unset.
+    /// Baselines of individual methods; used if `baseline` is unset.
     pub baselines: BTreeMap<String, String>,
     /// Pools of methods whose differences to their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
@@ -325,7 +325,7 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Returns each run's evaluation at one step (default: its last), which must agree in panel,
+/// Returns each run's evaluation at one step (default: its last). All must agree in panel,
 /// temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();

@@ -34,27 +34,27 @@ pub struct Pair {
     /// Baseline name.
     pub baseline: String,
     /// Difference of the mean success over tasks that all runs played, with a bootstrap interval
-    /// over tasks, stratified by kind; without task outcomes, of the success rates, without an
-    /// interval.
+    /// over tasks, stratified by kind. If there are no task outcomes, it is the difference of the
+    /// success rates, without an interval.
     pub difference: Estimate,
-    /// Mean difference of success rates by seed, with Student's interval; `None` below two shared
-    /// seeds.
+    /// Difference of success rates, averaged over seeds, with Student's interval; `None` if fewer
+    /// than two seeds are shared.
     pub over_seeds: Option<Estimate>,
-    /// Differences behind `over_seeds`.
+    /// Differences that `over_seeds` averages.
     pub by_seed: SeedDifferences,
     /// Like `over_seeds`, for the mean training success over the last [`CompareSettings::smooth`]
     /// steps up to the compared one.
     ///
     /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
     pub training: Option<Estimate>,
-    /// Differences behind `training`.
+    /// Differences that `training` averages.
     pub training_by_seed: SeedDifferences,
-    /// Probability that a run beats one of the baseline on a random kind of task, with a bootstrap
-    /// interval over seeds.
+    /// Probability that a run of the method beats a run of the baseline on a random kind of task,
+    /// with a bootstrap interval over seeds.
     pub improvement: Option<Estimate>,
     /// Paired permutation test over tasks; successes are averaged over seeds.
     pub permutation: Option<PairedTest>,
-    /// McNemar's tests of runs with the same seed, or the only two.
+    /// McNemar's tests of runs with the same seed, or of the only two runs.
     pub mcnemar: Vec<RunPair>,
 }
 
@@ -96,8 +96,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns the runs with shared seeds, because each seed has its own warm start; all runs if seeds
-/// are equal or disjoint.
+/// Returns only the runs whose seed both methods have, because each seed has its own warm start.
+/// Returns all runs if both have equal seeds or none in common.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -214,8 +214,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Tests runs with the same seed, or the only two. Skips averaged draws, because the test needs
-/// single games.
+/// Tests runs with the same seed, or the only two runs. Skips runs with averaged draws, because the
+/// test needs single games.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

@@ -44,7 +44,8 @@ pub(super) fn estimate(differences: &BTreeMap<u64, f64>) -> Option<Estimate> {
     Some(Estimate { value: mean(&values), interval: Some(interval) })
 }
 
-/// Returns the pools whose pairs are present; notes list the others.
+/// Returns the pools whose pairs are all present and share at least two seeds; the notes list the
+/// other pools.
 pub(super) fn of_split(
     split: &str,
     pairs: &[Pair],

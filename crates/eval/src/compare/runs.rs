@@ -36,13 +36,13 @@ pub struct RunResults {
     pub path: PathBuf,
     /// Run name.
     pub name: String,
-    /// Its name without the seed.
+    /// Run name without the seed.
     pub method: String,
     /// Seed in the config.
     pub seed: Option<u64>,
     /// Whether all steps are done.
     pub finished: bool,
-    /// Evaluation folders; several folders are draws to average.
+    /// Evaluation folders; the evaluations of several folders are averaged as draws.
     pub folders: Vec<String>,
     /// Evaluations by RL step.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
@@ -50,17 +50,17 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting read, so any version's config works.
+/// The only setting that is read, so that a config of any version works.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
 }
 
 impl RunResults {
-    /// Reads a run and its training's evaluations.
+    /// Reads a run with the evaluations made during its training.
     ///
     /// # Errors
-    /// Fails without a run directory or on an unreadable file.
+    /// Fails if `root` is not a run directory, or on an unreadable file.
     pub fn read(root: &Path) -> Result<Self, RunFileError> {
         Self::read_with(root, &["eval".to_owned()])
     }

@@ -3,7 +3,7 @@
 use super::mean;
 
 /// Returns `r = sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)` over
-/// the shorter length; `None` below two pairs or for a constant list.
+/// the length of the shorter list; `None` if there are fewer than two pairs or a list is constant.
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     let count = x.len().min(y.len());
     let (x, y) = (&x[..count], &y[..count]);

@@ -26,7 +26,7 @@ pub struct PairedTest {
 /// nonzero differences, all `2^n` signs are tried; otherwise `resamples` random ones,
 /// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
-/// The population is tasks, not seeds.
+/// The result generalizes to other tasks, not to other seeds.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;

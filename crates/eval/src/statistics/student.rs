@@ -4,8 +4,9 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{Interval, mean};
 
-/// Returns the 95 % interval `mean +- t s / sqrt(n)`, with `s` of denominator `n - 1` and Student's
-/// 0.975 quantile `t` at `n - 1` degrees of freedom; `None` below two values.
+/// Returns the 95 % interval `mean +- t s / sqrt(n)`, where `s` is the standard deviation with
+/// denominator `n - 1`, and `t` is Student's 0.975 quantile at `n - 1` degrees of freedom; `None`
+/// for fewer than two values.
 pub fn student(values: &[f64]) -> Option<Interval> {
     let n = values.len() as f64;
     let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?.inverse_cdf(0.975);

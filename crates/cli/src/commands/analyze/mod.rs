@@ -27,8 +27,8 @@ enum AnalyzeCommand {
     /// Runs episodes, picks turns, and samples other responses to their prompts. Reports whether
     /// the coefficient exceeds 1 for responses that are less surprising than the samples.
     Surprisal(surprisal::SurprisalArgs),
-    /// Compare STAPO's outlier turns with all others: advantage, dependence on goal and history
-    /// (figure 2 of its paper).
+    /// Compare STAPO's outlier turns with all other turns: their advantage, and how much they
+    /// depend on goal and history (figure 2 of its paper).
     ///
     /// Runs episodes, then scores each response again without the goal, the history or both in the
     /// prompt.

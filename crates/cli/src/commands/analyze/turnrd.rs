@@ -28,7 +28,7 @@ pub(crate) struct TurnrdArgs {
 struct Round {
     round: u32,
     records: usize,
-    /// `1 - mse / variance` of the returns; `None` if they are equal.
+    /// `1 - mse / variance` of the returns; `None` if all returns are equal.
     r2: Option<f64>,
     mse: f64,
     /// Largest `|sum of credits - return|`.
@@ -43,9 +43,9 @@ struct Round {
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,
-    /// Relative change of predictions with FiLM set to zero.
+    /// Relative change of the predicted values when FiLM is set to zero.
     film_zeroed_change: Option<f64>,
-    /// Relative growth of the error with goals shuffled across trajectories.
+    /// Relative growth of the error when goals are shuffled across trajectories.
     goals_shuffled_growth: Option<f64>,
     goals_shuffled_worse: Option<f64>,
 }

@@ -44,7 +44,7 @@ pub(super) struct Chosen {
     /// Method preset to score; repeatable.
     #[arg(long, value_name = "NAME", required_unless_present = "all")]
     preset: Vec<String>,
-    /// Score every preset that needs no model, those with equal credit once.
+    /// Score every preset that needs no model; presets that assign equal credit are scored once.
     #[arg(long, conflicts_with = "preset")]
     pub(super) all: bool,
     /// Setting for the methods in --preset, e.g. estimator.omega=0.5; repeatable.
@@ -111,13 +111,13 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// A value with its interval per line, including errors by turn position and outcome.
+    /// One value with its interval per line, including errors by turn position and outcome.
     Csv,
     /// Everything.
     Json,
 }
 
-/// Continuations per state of the `a-star` rows.
+/// Continuations per state that the `a-star` rows are computed from.
 const LADDER: [usize; 3] = [1, 4, 16];
 
 #[derive(Serialize)]

@@ -21,7 +21,7 @@ use crate::ui::{self, Ui};
 /// paired tests and learning curves.
 ///
 /// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
-/// only finished runs count, or with --at, those evaluated at that step.
+/// only finished runs count, or with --at, only the runs evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).
@@ -40,8 +40,8 @@ pub(crate) struct CompareArgs {
     /// Step to compare [default: the last step of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder with evaluations in each run (`turnwise eval RUN --output RUN/FOLDER/`); if repeated,
-    /// evaluations of a step are averaged.
+    /// Folder in each run that contains the evaluations (`turnwise eval RUN --output RUN/FOLDER/`);
+    /// if repeated, evaluations of the same step are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
     /// Output format.
@@ -70,7 +70,7 @@ enum Format {
     Markdown,
     /// Tables for LaTeX (booktabs).
     Latex,
-    /// A value with its interval per line, including learning curves.
+    /// One value with its interval per line, including learning curves.
     Csv,
     /// Everything.
     Json,
@@ -156,8 +156,8 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the runs of an argument: a run, a folder of runs (by name), or a sweep file (in file
-/// order).
+/// Returns the runs of an argument: a run, a folder of runs (sorted by name), or a sweep file (in
+/// the file's order).
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

@@ -113,7 +113,7 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Tabulates success by task kind. Methods or kinds become rows, whichever are more.
+/// Tabulates success by task kind. The more numerous of methods and kinds become the rows.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

@@ -42,7 +42,7 @@ pub(crate) struct CreditArgs {
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Maximum tokens per turn or goal that TurnRD averages hidden states over [default:
+    /// Maximum tokens per turn or goal over which TurnRD averages hidden states [default:
     /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,

@@ -49,7 +49,7 @@ pub(crate) struct BuildArgs {
     /// Store vectors as f32 instead of f16.
     #[arg(long, requires = "encoder")]
     f32_vectors: bool,
-    /// Megabytes of term postings in memory, before spilling to disk.
+    /// Megabytes of term postings to keep in memory before they are written to disk.
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     memory: u64,
 }

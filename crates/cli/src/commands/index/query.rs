@@ -21,10 +21,10 @@ const TOGETHER: usize = 256;
 /// JSON key of the queries in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KeyName {
-    /// Used by Search-R1's server.
+    /// The key that Search-R1's server expects.
     #[default]
     Queries,
-    /// Used by clients in verl-agent and SkyRL.
+    /// The key that clients in verl-agent and SkyRL send.
     Query,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: u64 = 64 << 10;
 
-/// Time to read a request, and to send a response.
+/// Time limit for reading a request, and for sending a response.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 

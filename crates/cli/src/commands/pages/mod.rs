@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum connections, with a thread each; others wait in the operating system.
+/// Maximum connections, each with its own thread; further ones wait in the operating system.
 const CONNECTIONS: usize = 64;
 
 /// Maximum pages in memory, which may take many megabytes each.
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Binds a listener to an option's address; port 0 picks a free port.
 ///
 /// # Errors
-/// Names the option and its value.
+/// The error names the option and its value.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -40,8 +40,8 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
 
 /// Serves requests until the program exits.
 ///
-/// On a loopback address, rejects other `Host`s; otherwise a web page whose host name resolves to
-/// this machine could read responses (DNS rebinding).
+/// On a loopback address, requests with any other `Host` are rejected, because a web page whose
+/// host name resolves to this machine could otherwise read responses (DNS rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);

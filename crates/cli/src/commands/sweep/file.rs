@@ -264,7 +264,7 @@ impl SweepFile {
         }
     }
 
-    /// Returns all runs by `[[run]]`, grid point and seed.
+    /// Returns all runs, ordered by `[[run]]`, grid point and seed.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
@@ -338,7 +338,7 @@ impl SweepFile {
         points
     }
 
-    /// Formats a grid setting for a folder name, with the key's last component if that is
+    /// Formats a grid setting for a folder name, with only the key's last component if that is
     /// unambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();

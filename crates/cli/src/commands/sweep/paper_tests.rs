@@ -1,4 +1,5 @@
-//! Compares the papers' tables as sweeps (`configs/paper/sweeps`) with what the papers state.
+//! Compares the sweeps that reproduce the papers' tables (`configs/paper/sweeps`) with what the
+//! papers state.
 
 use std::collections::BTreeMap;
 use std::path::Path;

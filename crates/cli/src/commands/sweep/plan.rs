@@ -26,9 +26,9 @@ pub(super) struct PlannedRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// No run, or leftovers of one killed while starting.
+    /// There is no run, or only the leftovers of one that was killed while starting.
     Absent,
-    /// Can be resumed.
+    /// The run has begun and can be resumed.
     Begun,
     /// All steps are done.
     Finished,
@@ -97,8 +97,8 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments for a shared warm start: those of one of its runs, with SFT only and one
-/// evaluated task, because every run evaluates it again.
+/// Returns the arguments for a shared warm start: those of one of its runs, but with SFT only. It
+/// evaluates just one task, because every run evaluates the warm start again.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));

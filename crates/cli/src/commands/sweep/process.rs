@@ -21,8 +21,8 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program, appending its output to `log`. With `beside_others`, it returns freed
-    /// memory to the operating system.
+    /// Starts this program, appending its output to `log`. With `beside_others`, the started
+    /// program returns freed memory to the operating system.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.

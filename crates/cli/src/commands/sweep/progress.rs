@@ -15,7 +15,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 const TAIL: u64 = 64 * 1024;
 
-/// Recent steps that success and speed cover.
+/// Number of recent steps over which success and speed are computed.
 const RECENT: usize = 10;
 
 pub(super) struct Progress {
@@ -70,7 +70,7 @@ impl Progress {
 }
 
 /// Returns a run's step, recent success, and estimated remaining time. Speed covers only steps
-/// after `started` (seconds since 1970), because a resumed run has a gap before.
+/// after `started` (seconds since 1970), because a resumed run has a gap before it.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };

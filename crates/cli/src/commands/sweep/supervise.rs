@@ -28,7 +28,7 @@ pub(super) enum End {
     /// Finished during this sweep.
     Finished,
     Failed(String),
-    /// Interrupted, or therefore not started.
+    /// Interrupted, or not started because the sweep was interrupted.
     Interrupted,
 }
 
@@ -99,7 +99,8 @@ impl<'a> Supervisor<'a> {
         Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
     }
 
-    /// Supervises the jobs until all ended, or `stop` is set and every process exited.
+    /// Supervises the jobs until all have ended, or until `stop` is set and every process has
+    /// exited.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
         let mut interrupted = false;

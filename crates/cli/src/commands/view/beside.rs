@@ -10,7 +10,7 @@ pub(super) type Truth = Vec<OfGroup>;
 
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
-/// Reads a file of `turnwise benchmark credit`; `None` for others.
+/// Reads a file written by `turnwise benchmark credit`; `None` for other files.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
     let Some(Ok(first)) = turnwise_files::lines(file).next() else { return Ok(None) };
@@ -61,7 +61,8 @@ pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// Returns the second method's credit minus the first's, each relative to its largest in the group.
+/// Returns the second method's credit minus the first's, each divided by that method's largest
+/// credit in the group.
 pub(super) fn difference(shown: &Shown, turn: usize, most: &[f64]) -> Option<f64> {
     let (column, other) = shown.beside.iter().enumerate().find(|(_, beside)| beside.name != TRUTH)?;
     let share = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };

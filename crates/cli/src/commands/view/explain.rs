@@ -19,13 +19,13 @@ pub(super) enum Explained {
     Recorded,
     /// Recomputed with the run's settings; all advantages equal the recorded ones.
     Recomputed,
-    /// Recomputed; the largest difference from a recorded advantage.
+    /// Recomputed, with this largest difference from a recorded advantage.
     Differs(f64),
-    /// Computed; the number of trajectories without recorded advantages.
+    /// Computed; this many trajectories have no recorded advantages.
     Unrecorded(usize),
     /// Computed with this preset instead of the run's method.
     Preset(String),
-    /// No explanations, and why.
+    /// There are no explanations, for this reason.
     Nothing(String),
 }
 
@@ -186,7 +186,7 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
-/// Attaches a report's explanations; with `keep`, recorded advantages stay.
+/// Attaches a report's explanations; with `keep`, the recorded advantages are kept.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {

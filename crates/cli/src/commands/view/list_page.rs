@@ -38,11 +38,11 @@ pub(super) struct Summary {
     steps: Option<i64>,
     method: String,
     env: String,
-    /// From the last evaluation, or the last rollouts before any.
+    /// Success in the last evaluation, or in the last rollouts if there is no evaluation yet.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
-    /// Seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     changed: f64,
 }
 
@@ -57,7 +57,7 @@ impl Runs {
         name_of(&self.root)
     }
 
-    /// Returns all run names; deeper ones are `SWEEP/RUN`.
+    /// Returns all run names; runs in a subfolder are named `SWEEP/RUN`.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in folders(&self.root) {

@@ -8,7 +8,7 @@ const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before
 
 const LONGEST: usize = 200;
 
-/// Values of [`KEYS`]; others are dropped.
+/// Values of [`KEYS`]; other keys are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 

@@ -230,8 +230,8 @@ fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     body
 }
 
-/// Tabulates steps, newest first, without links to those without saved trajectories
-/// (`train.save_trajectories = false`).
+/// Tabulates steps, newest first. Steps without saved trajectories
+/// (`train.save_trajectories = false`) have no link.
 fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No steps of reinforcement learning yet.</p>".into();

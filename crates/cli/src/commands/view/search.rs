@@ -13,7 +13,7 @@ use crate::commands::pages::html::escape;
 
 const RESULTS: usize = 100;
 
-/// Time per page before no further files are searched.
+/// Time per page after which no further files are searched.
 const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
@@ -87,7 +87,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a JSON line may contain the words, given with JSON escapes.
+/// Returns true if a JSON line may contain the words, which are given with JSON escapes.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();

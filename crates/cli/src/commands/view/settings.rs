@@ -40,8 +40,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or the defaults, and describes these. A difference is
-/// `[key, own value, their value]`.
+/// Compares a config with its preset or the defaults, and describes the one that it used. A
+/// difference is `[key, own value, their value]`.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);

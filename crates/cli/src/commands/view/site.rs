@@ -96,7 +96,7 @@ fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
-/// Returns a page, which updates itself if `live` gives URL and version of its data.
+/// Returns a page, which updates itself if `live` gives the URL and version of its data.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
     let mut attributes = String::new();
@@ -188,7 +188,8 @@ impl Pages {
         Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
     }
 
-    /// Redirects to the first group in the sort order, by default the most instructive one.
+    /// Redirects to the first group in the sort order, which is by default the most instructive
+    /// one.
     fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         let Some(last) = self.step(number)? else { return Ok(None) };
         let first = order(&last.step, &last.facts, place.query).first().copied();

@@ -53,7 +53,7 @@ pub(super) struct Files {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The parsed dump without its batch, unless from a run.
+    /// The parsed dump, with its batch moved out; `None` if the file is from a run.
     dump: Option<DumpBatch>,
     /// True advantages in batch order.
     truth: Option<Truth>,
@@ -69,7 +69,8 @@ impl Source {
     /// Opens a run directory, a file or a folder of files.
     ///
     /// # Errors
-    /// Names the path and the problem, for example a missing field that the method requires.
+    /// The error names the path and the problem, for example a missing field that the method
+    /// requires.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
@@ -314,7 +315,7 @@ pub(super) fn has_dumps(folder: &Path) -> bool {
 /// Returns the trajectory files in a folder that is not a run, e.g. verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// Fails if there are none, or runs instead.
+/// Fails if the folder has no trajectory files, or has runs instead.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

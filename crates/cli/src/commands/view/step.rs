@@ -18,13 +18,13 @@ pub(super) struct Step {
 
 pub(super) struct Shown {
     pub(super) trajectory: Trajectory,
-    /// Name in the file.
+    /// The group's name in the file.
     pub(super) group: String,
-    /// Place in the file.
+    /// The trajectory's place in the file.
     pub(super) place: String,
     /// Whether the task was solved, if known.
     pub(super) success: Option<bool>,
-    /// One per turn, if known.
+    /// One advantage per turn, if known.
     pub(super) advantages: Option<Vec<f64>>,
     /// Credit stages per turn, if explained.
     pub(super) explanation: Vec<Vec<StageRecord>>,
@@ -34,7 +34,7 @@ pub(super) struct Shown {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// Method, or [`TRUTH`].
+    /// Method name, or [`TRUTH`].
     pub(super) name: String,
     pub(super) values: Vec<Option<f64>>,
     pub(super) errors: Option<Vec<f64>>,
@@ -42,7 +42,7 @@ pub(super) struct Beside {
 
 pub(super) const TRUTH: &str = "A*";
 
-/// Standard errors from 0 that make a true advantage decisive.
+/// How many standard errors a decisive true advantage is away from 0, at least.
 const DECISIVE: f64 = 2.0;
 
 impl Beside {
@@ -80,7 +80,7 @@ impl Shown {
         (most > DECISIVE * truth.error(turn).unwrap_or(0.0)).then_some(turn)
     }
 
-    /// Returns true if a loss term treats this turn differently for its unusual entropy.
+    /// Returns true if a loss term treats this turn differently because of its unusual entropy.
     pub(super) fn is_outlier(&self, turn: usize) -> bool {
         let stages = self.stages(turn).iter();
         stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)

@@ -26,7 +26,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns a group's neighbours in `order`, or by index if it is absent.
+    /// Returns a group's neighbours in `order`, or by index if the group is not in `order`.
     pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
         match order.iter().position(|&known| known == group) {
             Some(at) => Self {
@@ -82,7 +82,7 @@ pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
 
-/// Returns a form for filtering and sorting, which needs no scripts.
+/// Returns a form for filtering and sorting, which works without scripts.
 fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     let select = |name: &str, label: &str, options: &[(&str, &str)]| {
         let mut body = format!("<label>{label} <select name=\"{name}\">");

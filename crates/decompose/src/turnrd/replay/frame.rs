@@ -42,7 +42,7 @@ pub(super) enum Found<'a> {
     Torn(u64),
 }
 
-/// Reads frames with one payload in memory.
+/// Reads frames, with one payload in memory at a time.
 pub(super) struct Reader<'a> {
     file: &'a File,
     at: u64,

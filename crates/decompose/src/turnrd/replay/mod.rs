@@ -72,7 +72,7 @@ impl Replay {
     /// Opens or creates a file for appending, and truncates an unfinished record.
     ///
     /// # Errors
-    /// Fails if inaccessible, not a replay, or already open for appending.
+    /// Fails if the file is inaccessible, not a replay, or already open for appending.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
         let file = options
@@ -154,7 +154,7 @@ impl Replay {
         self.index.len()
     }
 
-    /// Returns true without records.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -171,7 +171,7 @@ impl Replay {
     /// Appends a record, or returns false if its (round, id) exists, so a round can be repeated.
     ///
     /// # Errors
-    /// Fails if opened for reading, on an inconsistent record, or on a failed write.
+    /// Fails if the replay was opened for reading, on an inconsistent record, or on a failed write.
     pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
         if !self.writable {
             return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
@@ -201,10 +201,10 @@ impl Replay {
     }
 
     /// Removes the first record for which `gone` (round, id) is true and all later ones; a run that
-    /// restarts from an earlier step replaces them. Returns their number.
+    /// restarts from an earlier step replaces them. Returns the number of removed records.
     ///
     /// # Errors
-    /// Fails if opened for reading, or on a failed write.
+    /// Fails if the replay was opened for reading, or on a failed write.
     pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
         let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else {
             return Ok(0);
@@ -268,8 +268,8 @@ impl Replay {
         self.index[index].id
     }
 
-    /// Splits indices into training and held-out records, one in `every` (0: none). Hashes of
-    /// (round, id) decide, so records keep their split as the replay grows.
+    /// Splits indices into training and held-out records; one in `every` is held out, or none if it
+    /// is 0. Hashes of (round, id) decide, so records keep their split as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];

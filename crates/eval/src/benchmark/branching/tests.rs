@@ -16,7 +16,7 @@ use turnwise_train::{NoopObserver, Run};
 
 use super::*;
 
-/// Four coin tosses: each head earns 0.1, four heads 1 more.
+/// Four coin tosses: each head earns 0.1, and four heads earn 1 more.
 #[derive(Default)]
 struct Coin {
     tosses: u8,
@@ -148,7 +148,7 @@ fn measure_at(
     branch_task(&of_task, &mut [sampler(), sampler()], &mut |_| ())
 }
 
-/// `V` after `tosses` with `heads`, with rewards times ten.
+/// Returns `V` after `tosses` tosses with `heads` heads; rewards are multiplied by ten.
 fn value(tosses: u8, heads: u8, gamma: f64) -> f64 {
     if tosses == TOSSES {
         return 0.0;
