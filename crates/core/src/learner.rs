@@ -265,7 +265,7 @@ pub trait Learner {
     ///
     /// # Errors
     /// Fails on invalid sequences, and failures of a device or service.
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
     /// Clips the accumulated gradient, updates the weights with `learning_rate` and clears the
     /// gradient.

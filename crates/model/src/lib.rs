@@ -18,7 +18,7 @@
 //! });
 //! let mut learner = NativeLearner::new(parameters, LearnerConfig::default())?;
 //! let spans = vec![TurnSpan { turn: 0, start: 2, end: 4 }];
-//! let logprobs = learner.logprobs(&[TokenSequence { tokens: vec![1, 2, 3, 4], spans }])?;
+//! let logprobs = learner.logprobs(&[&TokenSequence { tokens: vec![1, 2, 3, 4], spans }])?;
 //! // Weights of zero find all 11 tokens equally likely.
 //! assert!(logprobs[0].iter().all(|logprob| (logprob + 11f32.ln()).abs() < 1e-5));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -59,20 +59,20 @@ pub struct GradientDifference {
 }
 
 /// Computes gradients of advantages by task, for the parameters of one policy.
-pub struct Gradients {
+pub struct Gradients<'a> {
     learner: NativeLearner,
     /// Sequences of each task, with the index of the scored turn of each span.
-    tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
+    tasks: Vec<Vec<(&'a TokenSequence, Vec<Option<usize>>)>>,
     halves: [Vec<Vec<f32>>; 2],
 }
 
-impl Gradients {
+impl<'a> Gradients<'a> {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
     /// Fails if the trajectories have no tokens, or tokens that do not fit this policy's tokenizer
     /// and size.
-    pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
+    pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
         while let Some(&(_, first)) = scored.peek() {
@@ -88,7 +88,7 @@ impl Gradients {
             }
             for sequence in &trajectory.sequences {
                 let of_spans = sequence.spans.iter().map(|span| places.get(span.turn).copied().flatten());
-                tasks[first.task].push((sequence.clone(), of_spans.collect()));
+                tasks[first.task].push((sequence, of_spans.collect()));
             }
         }
         let mut gradients = Self { learner, tasks, halves: [Vec::new(), Vec::new()] };
@@ -116,7 +116,7 @@ impl Gradients {
             });
             let objective = Weighted(weights.collect());
             if !sequences.is_empty() {
-                let tokens = TokenBatch::of(sequences.iter().map(|(sequence, _)| sequence));
+                let tokens = TokenBatch::of(sequences.iter().map(|(sequence, _)| *sequence));
                 self.learner.forward_backward(&tokens, &objective).map_err(TrainError::from)?;
             }
             found.push(self.learner.gradient());

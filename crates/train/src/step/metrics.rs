@@ -15,7 +15,7 @@ use crate::record::metrics::Metrics;
 use crate::record::state::RunState;
 use crate::step::credit::Credited;
 use crate::step::rewards::ShapedRewards;
-use crate::step::training_set::TrainingSet;
+use crate::step::training_set::SetReport;
 use crate::step::update::{UpdateReport, schedule};
 
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl StepMetrics {
         &mut self,
         report: &UpdateReport,
         mut decomposer: Metrics,
-        set: &TrainingSet,
+        set: &SetReport,
         batch: &Batch,
     ) {
         if let Some(turns) = set.masked_too_long {
@@ -266,7 +266,7 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
 /// trajectories. This KL measures rounding or different numerics, and with `rollout.max_staleness`
 /// also the change of the weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
-    let mut sequences: Vec<TokenSequence> = Vec::new();
+    let mut sequences: Vec<&TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();
     for trajectory in batch.trajectories().take(MISMATCH_SAMPLE) {
         for sequence in &trajectory.sequences {
@@ -278,7 +278,7 @@ pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<
                     .copied()
                     .collect(),
             );
-            sequences.push(sequence.clone());
+            sequences.push(sequence);
         }
     }
     let scored = policy.logprobs(&sequences)?;

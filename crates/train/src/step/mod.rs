@@ -38,7 +38,7 @@ use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
 use crate::step::metrics::{StepMetrics, mismatch};
 use crate::step::rewards::shape_rewards;
-use crate::step::training_set::training_set;
+use crate::step::training_set::{masked_turns, training_set};
 use crate::step::update::update;
 
 pub(crate) struct Method<'a> {
@@ -89,12 +89,14 @@ pub(crate) fn step(
     let credit = record.timed("credit", || assign(&mut batch, model_inputs, method, at))?;
     record.credited(&batch, &shaped, &credit);
 
-    let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // From here on the batch is only counted and written; updates use the training set's copies.
+    let masked = record.timed("passes", || masked_turns(&batch, &credit, &loss, runner, learners, config))?;
+    let set = record.timed("passes", || training_set(&batch, &credit, &masked, &loss, learners, config))?;
+    let updated = record.timed("update", || update(&set.trajectories, &loss, learners, config, at));
+    let set = set.report;
+    // From here on the batch is only counted and written.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
-    let mut report = record
-        .timed("update", || update(&set.trajectories, &loss, learners, config, at))
-        .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
+    let mut report =
+        updated.map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
     report.record_clipped(&mut batch);
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
     record.updated(&report, learnt, &set, &batch);

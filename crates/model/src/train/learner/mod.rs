@@ -310,7 +310,7 @@ impl NativeLearner {
     /// # Errors
     /// Fails if no reference was set ([`NativeLearner::set_reference`]), a sequence does not fit
     /// the model, or the device fails.
-    pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    pub fn reference_logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
         self.bind(true)?;
@@ -325,7 +325,7 @@ impl NativeLearner {
     /// Fails if a sequence does not fit the model.
     pub fn score(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &[&TokenSequence],
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
         let weights = self.pass_weights();
@@ -349,7 +349,7 @@ impl Learner for NativeLearner {
         self.report(batch, objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;
