@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error while creating, reading or writing a model.
 #[derive(Debug, Error)]
@@ -17,13 +18,8 @@ pub enum ModelError {
         reason: String,
     },
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// Error from the operating system.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(PathError),
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
@@ -62,6 +58,6 @@ impl ModelError {
     /// Returns a closure for `map_err` that adds the path to an I/O error.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

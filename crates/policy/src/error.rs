@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from finding or loading a policy. Messages name the file and say how to fix the problem.
 #[derive(Debug, Error)]
 pub enum PolicyError {
     /// A file or folder could not be read.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file or folder.
-        path: String,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A file or folder is invalid.
     #[error("{path}: {reason}")]
     File {
@@ -38,6 +34,6 @@ impl PolicyError {
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

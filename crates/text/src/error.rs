@@ -1,19 +1,15 @@
 //! Errors from tokenizers and chat templates.
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from a tokenizer or chat template. Messages name the file, if any, and say how to fix the
 /// problem.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// Error from the operating system.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error that stops a run. Messages name the fix.
 #[derive(Debug, Error)]
@@ -19,13 +20,8 @@ pub enum TrainError {
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
     /// A file or folder could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A file of the run directory is invalid.
     #[error("{path}: {reason}")]
     File {
@@ -106,7 +102,7 @@ pub enum TrainError {
 impl TrainError {
     /// Creates an I/O error with its path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io { path: path.display().to_string(), source }
+        Self::Io(PathError::new(path, source))
     }
 
     /// Creates an error about a file's content.

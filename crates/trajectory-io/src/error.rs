@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error when a dump cannot be read, used or written.
 #[derive(Debug, Error)]
 pub enum DumpError {
     /// An operating system error.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The file as a whole is invalid.
     #[error("{path}: {reason}")]
     File {
@@ -37,7 +33,7 @@ pub enum DumpError {
 
 impl DumpError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io { path: path.display().to_string(), source }
+        Self::Io(PathError::new(path, source))
     }
 
     pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {

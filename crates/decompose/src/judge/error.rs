@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error if a judge cannot be set up or leaves too many questions unanswered.
 #[derive(Debug, Error)]
@@ -19,13 +20,8 @@ pub enum JudgeError {
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// Error from the operating system.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A template is invalid.
     #[error("{path}: {reason}")]
     Template {
@@ -73,6 +69,6 @@ impl JudgeError {
 
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

@@ -1,6 +1,7 @@
 //! Errors when sampling from inference servers.
 
 use thiserror::Error;
+use turnwise_files::PathError;
 use turnwise_train::TrainError;
 
 use crate::http::NoClient;
@@ -30,13 +31,8 @@ pub enum EngineError {
     #[error("inference servers: {0}")]
     Backend(String),
     /// The folder of weight versions cannot be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file or folder.
-        path: String,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A weight version cannot be written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
@@ -77,7 +73,7 @@ impl From<EngineError> for TrainError {
             EngineError::Server { server, reason } => {
                 Self::Config { origin: format!("rollout.engine.urls[{server}]"), reason }
             }
-            EngineError::Io { path, source } => Self::Io { path, source },
+            EngineError::Io(error) => Self::Io(error),
             EngineError::Model(error) => Self::Model(error),
             EngineError::Backend(_) => Self::Sample(turnwise_core::SampleError::Backend(text)),
         }

@@ -55,13 +55,8 @@ pub enum SearchError {
         reason: String,
     },
     /// A file or folder could not be read or written.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Path of the file or folder.
-        path: PathBuf,
-        /// Error from the operating system.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] turnwise_files::PathError),
     /// The folder to write to is not empty.
     #[error("{}: the folder is not empty; name a new folder, or delete the old index first", path.display())]
     Occupied {

@@ -3,19 +3,15 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from starting or finishing an upload. Messages name the file or repository and say how to
 /// fix the problem.
 #[derive(Debug, Error)]
 pub enum PushError {
     /// A file or folder could not be read.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file or folder.
-        path: String,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The folder is neither a model nor an adapter, or changed during the upload.
     #[error("{path}: {reason}")]
     Folder {
@@ -61,7 +57,7 @@ pub enum PushError {
 impl PushError {
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 
     pub(super) fn folder(path: &Path, reason: impl Into<String>) -> Self {
