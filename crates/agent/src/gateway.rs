@@ -32,11 +32,11 @@ pub const MODEL: &str = "policy";
 
 /// Request header with the agent's name, for programs with several agents; defaults to the
 /// request's `model`.
-pub const AGENT_HEADER: &str = "x-turnwise-agent";
+pub(crate) const AGENT_HEADER: &str = "x-turnwise-agent";
 
 /// Request header that names the current state, for credit methods that compare turns by state. The
 /// request's `metadata.state` has the same effect.
-pub const STATE_HEADER: &str = "x-turnwise-state";
+pub(crate) const STATE_HEADER: &str = "x-turnwise-state";
 
 /// Number of ended episodes to remember, so that late requests and wrong keys get different errors.
 const REMEMBERED: usize = 4096;

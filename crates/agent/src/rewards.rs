@@ -109,7 +109,7 @@ impl Rewards {
 
     /// Returns the reward for each target with its turn and rule. `agents` lists the agent's name
     /// for each turn. The reward of an agent that has no turn goes to the last turn of the episode.
-    pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
+    pub(crate) fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
             let (turn, rule) = match target {
@@ -128,7 +128,7 @@ impl Rewards {
 
 /// Parses the last line of an episode, which may be a JSON report or a number. `None` for other
 /// lines.
-pub fn report_of_line(line: &str) -> Option<Report> {
+pub(crate) fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {
         return Some(Report { reward: Some(reward), ..Report::default() });

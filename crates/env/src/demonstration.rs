@@ -115,7 +115,7 @@ pub struct Demonstration {
 const SUMMARY_ACTIONS: usize = 5;
 
 /// Returns the default summary of an episode: the five actions before a turn, in one line.
-pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
+pub(crate) fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
     let actions: Vec<String> =
@@ -142,7 +142,7 @@ pub struct Demonstrations {
 ///
 /// # Errors
 /// Fails if the request's probability is invalid or `play` fails.
-pub fn play_all<T: Sync>(
+pub(crate) fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
     play: impl Fn(&T, Seed) -> Result<Option<Demonstration>, EnvError> + Sync,
@@ -211,7 +211,7 @@ pub fn play_in_turn<T>(
 ///
 /// # Errors
 /// Returns any error from the environment.
-pub fn play_episode<E: Environment + ?Sized>(
+pub(crate) fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,
     seed: Seed,

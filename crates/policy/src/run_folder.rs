@@ -45,7 +45,7 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
 /// # Errors
 /// Fails if the checkpoint has no manifest that lists the policy, or if a policy file is missing,
 /// changed or not listed.
-pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
+pub(crate) fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let sound =
         Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
     sound.map_err(|reason| PolicyError::file(checkpoint, format!("{reason}; name an earlier checkpoint")))?;
@@ -56,7 +56,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 ///
 /// # Errors
 /// Fails if the run has no complete checkpoint.
-pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
+pub(crate) fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })

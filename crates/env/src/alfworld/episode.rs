@@ -127,7 +127,7 @@ impl Episode {
     }
 
     /// Returns the receptacles at the agent's place, which has none at the start.
-    pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
+    pub(crate) fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
 
@@ -144,32 +144,32 @@ impl Episode {
     }
 
     /// Returns true if the receptacle is open or has no door.
-    pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
+    pub(crate) fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
 
     /// Returns true if an object was cleaned.
-    pub fn is_clean(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_clean(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Clean)
     }
 
     /// Returns true if an object is hot.
-    pub fn is_hot(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_hot(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Hot)
     }
 
     /// Returns true if an object is cool. Some objects start cool.
-    pub fn is_cool(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
 
     /// Returns true if an object was sliced.
-    pub fn is_sliced(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_sliced(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Sliced)
     }
 
     /// Returns true if an object was switched on.
-    pub fn is_toggled(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_toggled(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Toggled)
     }
 

@@ -268,7 +268,7 @@ impl Game {
     }
 
     /// Returns a receptacle's name, for example `cabinet 10`.
-    pub fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
+    pub(crate) fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
         self.world.receptacle_name(receptacle.index())
     }
 
@@ -309,7 +309,7 @@ impl Game {
     }
 
     /// Returns true if an object can be switched on.
-    pub fn is_toggleable(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_toggleable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 

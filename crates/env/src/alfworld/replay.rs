@@ -25,7 +25,7 @@ use super::set::AlfworldSet;
 use crate::replay::{Checker, Difference, numbered_lines};
 
 /// Name of this engine as written to recordings.
-pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
+pub(crate) const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::session::{Scenario, Session};
 
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The model made no calls although the turn has gold calls.
     NoCalls,
     /// A public attribute of an API differs from its value after the gold calls.
@@ -17,7 +17,7 @@ pub enum Failure {
 
 /// Compares the model's calls with the gold calls of a task.
 #[derive(Clone, Debug)]
-pub struct Grader {
+pub(crate) struct Grader {
     gold: Session,
     seen: Vec<String>,
     /// Number of call results in the current turn.
@@ -28,20 +28,20 @@ pub struct Grader {
 
 impl Grader {
     /// Starts grading an episode.
-    pub fn new(scenario: Scenario<'_>) -> Self {
+    pub(crate) fn new(scenario: Scenario<'_>) -> Self {
         let gold = Session::new(scenario, "gold");
         Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
     }
 
     /// Records the result of one of the model's calls.
-    pub fn see(&mut self, result: &str) {
+    pub(crate) fn see(&mut self, result: &str) {
         self.seen.push(result.to_owned());
         self.of_turn += 1;
     }
 
     /// Grades the turn that has just ended. A turn without gold calls always passes because its
     /// effects are graded in later turns.
-    pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
+    pub(crate) fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
         let made = std::mem::take(&mut self.of_turn);
@@ -63,12 +63,12 @@ impl Grader {
     }
 
     /// Returns the failure of the first turn that did not pass, if any.
-    pub fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
     /// Returns the number of turns passed before the first failure.
-    pub fn passed(&self) -> usize {
+    pub(crate) fn passed(&self) -> usize {
         self.passed
     }
 }

@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Returns the APIs in the order given by the task.
-    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+    pub(crate) fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().map(|(_, instance)| instance)
     }
 
@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// Executes a tool call and returns the text shown to the model.
-    pub fn execute_tool(&mut self, call: &ToolCall) -> String {
+    pub(crate) fn execute_tool(&mut self, call: &ToolCall) -> String {
         let result = self.run_tool(call);
         shown_or_error(result)
     }

@@ -62,12 +62,12 @@ impl Repository {
     }
 
     /// Converts files that a sandbox returned.
-    pub fn of_files(files: Files) -> Self {
+    pub(crate) fn of_files(files: Files) -> Self {
         Self(files.into_iter().map(|(path, bytes)| (path, bytes.into())).collect())
     }
 
     /// Converts the files for a sandbox.
-    pub fn to_files(&self) -> Files {
+    pub(crate) fn to_files(&self) -> Files {
         self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
@@ -150,7 +150,7 @@ impl Repository {
     /// # Errors
     /// Fails without changing the file if the place is missing or ambiguous, or the files would be
     /// too large.
-    pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
+    pub(crate) fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {
             return Err(format!("the files would be larger than {MOST_BYTES} bytes"));

@@ -4,14 +4,14 @@ use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
 /// Target value of the formula.
-pub const TARGET: i128 = 12;
+pub(crate) const TARGET: i128 = 12;
 
 /// Reward for a formula that uses both cards and equals the target.
-pub const REWARD: f64 = 10.0;
+pub(crate) const REWARD: f64 = 10.0;
 
 /// Maximum length at which a formula can still be extended. If the formula is longer, the next
 /// action ends the episode.
-pub const MOST_SYMBOLS: usize = 5;
+pub(crate) const MOST_SYMBOLS: usize = 5;
 
 /// All actions, ordered by their numbers in the original.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];

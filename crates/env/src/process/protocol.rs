@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
 /// Protocol version, increased for incompatible changes.
-pub const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// A request without its `id`.
 #[derive(Clone, Debug, Serialize)]

@@ -290,7 +290,7 @@ impl PromptTemplate {
     ///
     /// # Errors
     /// Fails if the text is not a valid template. The error names the key.
-    pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
+    pub(crate) fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
 

@@ -22,7 +22,7 @@ pub fn strip(text: &str) -> &str {
 
 /// Appends a string as formatted by `json.dumps`, with `\uXXXX` (UTF-16) for all characters outside
 /// printable ASCII.
-pub fn json_string(out: &mut String, text: &str) {
+pub(crate) fn json_string(out: &mut String, text: &str) {
     out.push('"');
     text.chars().for_each(|character| json_character(out, character, true));
     out.push('"');
@@ -94,7 +94,7 @@ impl PythonRandom {
 
     /// `random.sample(range(n), 2)` for `2 <= n <= 21`. For `n` up to 21, Python samples from a
     /// shrinking pool.
-    pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
+    pub(crate) fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);
         [first, if second == first { n - 1 } else { second }]

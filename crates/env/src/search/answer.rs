@@ -57,7 +57,7 @@ pub fn normalize(text: &str) -> String {
 
 /// Returns true if the normalized text contains a golden answer as whole words (`carcinoma` does
 /// not contain `no`). Golden answers that are empty after normalization are ignored.
-pub fn stands_in(text: &str, golden: &[String]) -> bool {
+pub(crate) fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
         let text = normalize(text);
@@ -133,7 +133,7 @@ fn f1(answer: &str, golden: &str) -> f64 {
 ///
 /// Search-R1 needs two blocks because its prompt already contains an example, whereas verl-agent
 /// needs one.
-pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
+pub(crate) fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {
         let Some((answer, after)) = after.split_once("</answer>") else { break };

@@ -162,12 +162,12 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
 
 /// Returns a digest that is equal for levels that differ only by rotation, reflection or
 /// translation. Unreachable cells count as walls.
-pub fn level_digest(room: &Room) -> String {
+pub(crate) fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
 /// Returns a digest like [`level_digest`], but ignores the player's position.
-pub fn room_digest(room: &Room) -> String {
+pub(crate) fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 

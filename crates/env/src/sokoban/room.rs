@@ -5,17 +5,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Reward for every step.
-pub const STEP_REWARD: f64 = -0.1;
+pub(crate) const STEP_REWARD: f64 = -0.1;
 /// Reward for each box moved onto a target. For each box moved off a target, the same amount is
 /// subtracted.
-pub const TARGET_REWARD: f64 = 1.0;
+pub(crate) const TARGET_REWARD: f64 = 1.0;
 /// Reward added when all boxes are on targets.
-pub const SOLVED_REWARD: f64 = 10.0;
+pub(crate) const SOLVED_REWARD: f64 = 10.0;
 
 /// Maximum width and height of a room in cells.
 pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes in a room.
-pub const MOST_BOXES: usize = 8;
+pub(crate) const MOST_BOXES: usize = 8;
 
 /// A kind of cell. Numbers are those of gym-sokoban's `room_state`, except for 6, which verl-agent
 /// added.
@@ -61,17 +61,17 @@ impl Cell {
     }
 
     /// Returns true for a target, whether or not it is occupied.
-    pub fn is_target(self) -> bool {
+    pub(crate) fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
     /// Returns true if the cell contains a box.
-    pub fn is_box(self) -> bool {
+    pub(crate) fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
     /// Returns true if the cell contains the player.
-    pub fn is_player(self) -> bool {
+    pub(crate) fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
@@ -90,12 +90,12 @@ impl Cell {
     }
 
     /// Returns the cell with only a box on it.
-    pub fn with_box(self) -> Self {
+    pub(crate) fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
     /// Returns the cell with only the player on it.
-    pub fn with_player(self) -> Self {
+    pub(crate) fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
 }
@@ -231,12 +231,12 @@ impl Room {
     }
 
     /// Returns the number of boxes on targets.
-    pub fn on_target(&self) -> usize {
+    pub(crate) fn on_target(&self) -> usize {
         self.cells.iter().filter(|cell| **cell == Cell::BoxOnTarget).count()
     }
 
     /// Returns true if all boxes are on targets.
-    pub fn is_solved(&self) -> bool {
+    pub(crate) fn is_solved(&self) -> bool {
         self.on_target() == self.boxes
     }
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::room::{Direction, MOST_BOXES, Room};
 
 /// Default limit on the number of states in a search.
-pub const MOST_STATES: usize = 4_000_000;
+pub(crate) const MOST_STATES: usize = 4_000_000;
 
 /// Maximum number of states for a lookup table, above which a hash set is used.
 const MOST_TABLE: u64 = 1 << 18;
@@ -195,7 +195,7 @@ impl Solver {
     }
 
     /// Returns the maximum number of states.
-    pub fn most_states(&self) -> usize {
+    pub(crate) fn most_states(&self) -> usize {
         self.most_states
     }
 

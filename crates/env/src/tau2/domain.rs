@@ -32,7 +32,7 @@ impl Tau2Domain {
     }
 
     /// Returns true if the agent works from a ticket instead of talking to a user.
-    pub fn is_solo(self) -> bool {
+    pub(crate) fn is_solo(self) -> bool {
         self == Self::Telecom
     }
 }

@@ -9,7 +9,7 @@ use crate::python::values::{Raise, Value};
 
 /// Components of an episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grade {
+pub(crate) struct Grade {
     /// The database is the same as after the gold calls.
     pub database: bool,
     /// All assertions hold.
@@ -24,7 +24,7 @@ pub struct Grade {
 
 /// What the agent did in an episode.
 #[derive(Clone, Copy, Debug)]
-pub struct Played<'a> {
+pub(crate) struct Played<'a> {
     /// State at the end of the episode.
     pub state: &'a State,
     /// The agent's calls.
@@ -38,7 +38,12 @@ pub struct Played<'a> {
 ///
 /// # Errors
 /// Fails if the task cannot be set up.
-pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool) -> Result<Grade, Raise> {
+pub(crate) fn grade(
+    base: &Base,
+    task: &Tau2Task,
+    played: Played<'_>,
+    information: bool,
+) -> Result<Grade, Raise> {
     let Some(criteria) = &task.evaluation_criteria else {
         let all =
             Grade { database: true, assertions: true, communicated: true, actions: true, success: true };

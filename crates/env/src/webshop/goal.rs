@@ -269,7 +269,7 @@ impl Goals {
     ///
     /// # Errors
     /// Fails if the index is out of range or an in-memory catalogue lacks the product.
-    pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
+    pub(crate) fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.spec(index)?;
         catalogue.identifier_byte(spec.product)
     }

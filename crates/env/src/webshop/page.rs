@@ -184,7 +184,7 @@ impl<'a> PageView<'a> {
 }
 
 /// Pattern that represents any search in the list of admissible actions.
-pub const SEARCH: &str = "search[<your query>]";
+pub(crate) const SEARCH: &str = "search[<your query>]";
 
 /// Returns the selected options for the page after the purchase, as HTML-escaped JSON with sorted
 /// keys.

@@ -118,7 +118,7 @@ impl Score {
     }
 
     /// Returns true if the purchase reaches the goal except for at most `dropped` options.
-    pub fn but_for_options(&self, dropped: usize) -> bool {
+    pub(crate) fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
     }
@@ -189,7 +189,7 @@ impl Judge {
 
     /// Counts the requested attributes that the product has. An attribute counts if the product has
     /// a similar one, or if title, bullet points or description contain its words.
-    pub fn attributes_met(&self, product: &Product) -> usize {
+    pub(crate) fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
         let met = |(asked, words): &(&String, &Words)| {
@@ -206,7 +206,7 @@ impl Judge {
     }
 
     /// Counts the requested options that were selected.
-    pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
+    pub(crate) fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
                 let chosen: Vec<Words> =

@@ -12,7 +12,7 @@ use super::shop::Shop;
 use crate::python::float;
 
 /// Number of products on a page of search results.
-pub const PAGE_SIZE: usize = 10;
+pub(crate) const PAGE_SIZE: usize = 10;
 
 /// Maximum page number of search results in a saved visit, which keeps product numbers within
 /// `u32`.
@@ -400,7 +400,7 @@ impl Session {
 }
 
 /// Formats the price as on pages: one number or the two ends of a range.
-pub fn price_tag(product: &Product) -> String {
+pub(crate) fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),
         [price] => format!("${}", float(*price)),

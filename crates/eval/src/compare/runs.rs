@@ -162,7 +162,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
 
 /// Returns a run's name without its seed suffix: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` are
 /// all `grpo`.
-pub fn method_of(name: &str) -> &str {
+pub(crate) fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {
         return name;

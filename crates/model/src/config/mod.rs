@@ -72,7 +72,7 @@ impl Family {
     }
 
     /// Returns the family of a `model_type`.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
 }
@@ -172,17 +172,17 @@ impl ModelConfig {
     }
 
     /// Returns the total width of the key heads, which equals that of the value heads.
-    pub fn key_value_width(&self) -> usize {
+    pub(crate) fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
     /// Returns true if the query, key and value projections have biases.
-    pub fn qkv_bias(&self) -> bool {
+    pub(crate) fn qkv_bias(&self) -> bool {
         self.has_qkv_bias_alone() || self.attention_bias
     }
 
     /// Returns true if the output projection of attention has a bias.
-    pub fn output_bias(&self) -> bool {
+    pub(crate) fn output_bias(&self) -> bool {
         !self.has_qkv_bias_alone() && self.attention_bias
     }
 
@@ -191,7 +191,7 @@ impl ModelConfig {
     }
 
     /// Returns true if query and key heads get an RMS norm before rotation.
-    pub fn qk_norm(&self) -> bool {
+    pub(crate) fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
 

@@ -36,7 +36,7 @@ impl Reduction {
     /// Sums only.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
     /// Averages over both tokens and sequences.
-    pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
+    pub(crate) const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
     /// Returns the configured reduction, or `None` for `auto`.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
@@ -86,7 +86,7 @@ struct Norms {
 ///
 /// # Errors
 /// Fails if the service reports no gradient norms, or if the norms match no known reduction.
-pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
+pub(crate) fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);
     client.unload_model(&model)?;

@@ -105,7 +105,7 @@ impl ChatChunk {
 impl ChatResponse {
     /// Returns a complete response as chunks: one per choice, and one with token counts if
     /// requested.
-    pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
+    pub(crate) fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();
         for choice in choices {

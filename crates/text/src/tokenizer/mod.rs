@@ -193,7 +193,7 @@ impl Tokenizer {
 
     /// Returns true if a token is matched anywhere in a text. Text on either side of the token is
     /// then tokenized separately.
-    pub fn splits_text(&self, id: u32) -> bool {
+    pub(crate) fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
             .get(&id)

@@ -376,7 +376,7 @@ impl Config {
 
     /// Returns the critic's adapter settings, its own or the policy's; `None` if all weights are
     /// trained.
-    pub fn critic_lora(&self) -> Option<&LoraConfig> {
+    pub(crate) fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
 

@@ -65,7 +65,7 @@ impl MemoryReport {
     }
 
     /// Returns the memory for training: the device's if there is one.
-    pub fn trained_in(&self) -> &Memory {
+    pub(crate) fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 

@@ -82,7 +82,7 @@ impl Checkpoint {
     }
 
     /// Returns the path of the critic's optimizer state.
-    pub fn critic_optimizer(&self) -> PathBuf {
+    pub(crate) fn critic_optimizer(&self) -> PathBuf {
         self.path.join("critic-optimizer.safetensors")
     }
 
@@ -159,7 +159,10 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
 ///
 /// # Errors
 /// Fails if there is no such checkpoint.
-pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
+pub(crate) fn latest_verified(
+    run: &RunDirectory,
+    mut report: impl FnMut(String),
+) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
             Ok(()) => return Ok(checkpoint),
@@ -194,7 +197,7 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read or flushed, or if a checkpoint cannot be
 /// renamed.
-pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
+pub(crate) fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
             let label = checkpoint.position.label();
@@ -212,7 +215,7 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read, or if a folder cannot be renamed or
 /// removed.
-pub fn prune(
+pub(crate) fn prune(
     run: &RunDirectory,
     written: Position,
     keep: usize,

@@ -154,7 +154,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Fails if `status.json` cannot be written.
-    pub fn set_status(
+    pub(crate) fn set_status(
         &self,
         state: RunStatus,
         position: Position,
@@ -167,7 +167,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Fails if `status.json` cannot be written.
-    pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
+    pub(crate) fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
         let reason = Some(reason.to_owned());
         let state = RunStatus::Failed;
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })

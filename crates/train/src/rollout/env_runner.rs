@@ -144,7 +144,7 @@ impl EnvRunner {
     }
 
     /// Prepares a step's trajectories for writing if they have pictures ([`PicturePrompts::hide`]).
-    pub fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
+    pub(crate) fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
         let Some(pictures) = &self.pictures else { return };
         let trained = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         trained.chain(others).for_each(|trajectory| pictures.hide(trajectory));

@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Returns the tasks and environments, for threads that may outlive a call.
-    pub fn shared_task_set(&self) -> Arc<dyn TaskSet> {
+    pub(crate) fn shared_task_set(&self) -> Arc<dyn TaskSet> {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 

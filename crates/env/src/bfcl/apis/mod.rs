@@ -71,7 +71,7 @@ impl Api {
     }
 
     /// Returns the API with the given Python class name.
-    pub fn of_class(class: &str) -> Option<Self> {
+    pub(crate) fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 

@@ -51,7 +51,7 @@ impl Dict {
     }
 
     /// Creates a dictionary from entries whose keys are distinct.
-    pub fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
+    pub(crate) fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
         Self(entries)
     }
 
@@ -66,7 +66,7 @@ impl Dict {
     }
 
     /// Returns the value for a string key.
-    pub fn get_str(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known.as_str() == Some(key)).map(|(_, value)| value)
     }
 
@@ -142,12 +142,12 @@ impl Value {
     }
 
     /// Returns the dictionary if the value is one.
-    pub fn as_dict(&self) -> Option<&Dict> {
+    pub(crate) fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
 
     /// Returns the items if the value is a list.
-    pub fn as_list(&self) -> Option<&[Value]> {
+    pub(crate) fn as_list(&self) -> Option<&[Value]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
@@ -183,7 +183,7 @@ impl Value {
 
     /// Returns true if two values are equal, including the types of all nested values. The order of
     /// dictionary entries is ignored.
-    pub fn is_identical(&self, other: &Self) -> bool {
+    pub(crate) fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))
         };

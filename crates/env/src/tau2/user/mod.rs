@@ -19,10 +19,10 @@ pub const STOP: &str = "###STOP###";
 /// Ends the conversation because the user is transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
 /// Ends the conversation because the scenario does not cover this situation.
-pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
+pub(crate) const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
 /// The agent's greeting, which precedes the user's first message as in the original.
-pub const GREETING: &str = "Hi! How can I help you today?";
+pub(crate) const GREETING: &str = "Hi! How can I help you today?";
 
 /// Returns true if a user message ends the conversation.
 pub fn ends(words: &str) -> bool {

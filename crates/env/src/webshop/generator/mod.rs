@@ -22,7 +22,7 @@ use self::vocabulary::{BRANDS, CATEGORIES, Category, Kind, OptionList, SERIES};
 use super::product::{HumanInstruction, Product, ProductOption};
 
 /// Default number of products.
-pub const DEFAULT_PRODUCTS: u32 = 12_000;
+pub(crate) const DEFAULT_PRODUCTS: u32 = 12_000;
 
 /// Separates this generator's random stream from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
@@ -47,11 +47,6 @@ impl Default for GeneratorConfig {
 /// Returns an iterator over the generated products.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
-}
-
-/// Returns the names of all categories. Product `i` belongs to category `i % 12`.
-pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
-    CATEGORIES.iter().map(|category| category.name)
 }
 
 /// Generates the product with the given index for a seed.

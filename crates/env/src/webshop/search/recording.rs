@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 /// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` assigns to sorted search results.
-pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
+pub(crate) fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
     for hit in hits {
