@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};
 use turnwise_env::dataset::{Dataset, NoSettings};
 use turnwise_env::registry::Registry;
-use turnwise_train::config::{ConfigSource, Registries, load};
-use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{NoopObserver, Run, TrainError};
+use turnwise_train::{
+    ConfigSource, MetricsLine, NoopObserver, Registries, Run, TrainError, load, read_metrics,
+};
 
 #[derive(Default)]
 struct Lock {

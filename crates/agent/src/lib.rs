@@ -1,5 +1,7 @@
 //! Lets users train their own agents, as the environment `env.kind = "agent"`.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! An agent is any program that calls an OpenAI-compatible endpoint. For each episode it gets a
 //! task, a base URL and an API key that identifies the episode. Each chat completion request is one
 //! turn: the request is the observation and the reply is the action. The program prints the reward
@@ -14,11 +16,17 @@
 //! | [`program`] | the agent's process |
 //! | [`world`] | the environment and its settings |
 
+#[doc(hidden)]
 pub mod gateway;
+#[doc(hidden)]
 pub mod inbox;
+#[doc(hidden)]
 pub mod joining;
+#[doc(hidden)]
 pub mod program;
+#[doc(hidden)]
 pub mod rewards;
+#[doc(hidden)]
 pub mod world;
 
 use turnwise_env::registry::Registry;

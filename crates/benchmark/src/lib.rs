@@ -1,5 +1,7 @@
 //! The credit benchmark: turns with their true advantage, and scores of credit methods against it.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! A state `s_t` is the state of the environment plus the exact tokens that the policy sees. For a
 //! policy `pi`, `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` over continuations
 //! sampled by `pi`, where `G` is the discounted sum of the credited rewards. The true advantage is
@@ -18,11 +20,17 @@
 //! | [`correlation`] | weighted correlations for resampling by task |
 //! | [`bootstrap`] | stratified bootstrap, percentile intervals |
 
+#[doc(hidden)]
 pub mod bootstrap;
+#[doc(hidden)]
 pub mod correlation;
+#[doc(hidden)]
 pub mod difference;
+#[doc(hidden)]
 pub mod score;
+#[doc(hidden)]
 pub mod truth;
+#[doc(hidden)]
 pub mod turns;
 
 pub use bootstrap::{Bootstrap, Estimate, Interval, Strata, percentile};

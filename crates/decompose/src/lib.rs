@@ -1,5 +1,7 @@
 //! Splits the return of a trajectory into one credit per turn.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! | module | subject |
 //! |---|---|
 //! | [`judge`] | a language model behind an OpenAI-compatible endpoint that scores the turns |
@@ -20,8 +22,11 @@
 //! # Ok::<(), turnwise_model::ModelError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod chat;
+#[doc(hidden)]
 pub mod judge;
+#[doc(hidden)]
 pub mod turnrd;
 
 pub use chat::{ChatError, ChatModel, ChatSettings};

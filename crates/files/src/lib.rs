@@ -1,6 +1,8 @@
 //! Atomic and shared writes, compressed files, and file locks for all crates. Errors contain no
 //! paths; callers add them ([`PathError`]).
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! ```
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("note.txt");

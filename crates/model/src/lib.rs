@@ -1,6 +1,8 @@
 //! The policy: decoders with handwritten forward and backward passes, LoRA, AdamW, a sampling
 //! engine, and Hugging Face file formats.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
 //! use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
@@ -25,21 +27,28 @@
 //! ```
 
 mod backend;
+#[doc(hidden)]
 pub mod bert;
 mod config;
 mod cpu;
 #[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub mod cuda;
+#[doc(hidden)]
 pub mod engine;
 mod error;
+#[doc(hidden)]
 pub mod files;
+#[doc(hidden)]
 pub mod layers;
 mod ops;
 mod packing;
 mod pictures;
 mod plan;
+#[doc(hidden)]
 pub mod testing;
 mod train;
+#[doc(hidden)]
 pub mod vision;
 mod weights;
 

@@ -2,6 +2,8 @@
 //! environments on servers. This is the only crate that uses an async runtime, but all its public
 //! functions block.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! | folder | subject |
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
@@ -38,9 +40,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[doc(hidden)]
 pub mod engines;
 #[cfg(feature = "environments")]
+#[doc(hidden)]
 pub mod environments;
 mod http;
 mod thread;
+#[doc(hidden)]
 pub mod tinker;

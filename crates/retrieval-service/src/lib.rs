@@ -1,6 +1,8 @@
 //! Retrieval over HTTP, and creation of retrievers from settings. Calls block; there is no async
 //! runtime.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `client.rs` | [`HttpRetriever`]: client for one or more servers |
@@ -23,6 +25,7 @@
 mod client;
 mod encoder;
 mod open;
+#[doc(hidden)]
 pub mod protocol;
 mod server;
 mod settings;

@@ -1,5 +1,7 @@
 //! Runs untrusted commands without docker and without root.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! A [`Sandbox`] starts a command in its own user, mount, process, network, IPC and host-name namespaces. The
 //! command sees system programs (read-only) and the in-memory folders `/work`, with the given files, and
 //! `/tmp`. With a [`Root`], it sees an image folder (read-only) instead of the system programs, and writable

@@ -1,6 +1,8 @@
 //! An OpenAI-compatible server that is generic over its backend, which may be the native sampling
 //! engine or a gateway that records an agent's requests. No public function is async.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! | folder | subject |
 //! |---|---|
 //! | [`engine`] | responses of the native sampling engine, with continuous batching |
@@ -36,8 +38,11 @@
 //! # Ok::<(), turnwise_serve::ServeError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
 pub mod openai;
+#[doc(hidden)]
 pub mod server;
 
 pub use server::{Call, ChatReply, Completions, Limits, Reply, ServeError, Server, TextReply};

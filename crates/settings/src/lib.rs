@@ -1,6 +1,8 @@
 //! Self-describing settings. A setting's range, description and default are declared once and used
 //! for validation, the JSON Schema for editors, and the reference page.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. The
 //! type's doc comments serve as descriptions, its `Default` provides defaults, and field attributes
 //! declare ranges:

@@ -1,5 +1,7 @@
 //! Tokenizers, chat templates and multi-turn conversations.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! | module | subject |
 //! |---|---|
 //! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE from a hub model's folder, or trained on text from an environment |
@@ -21,6 +23,7 @@
 //! # Ok::<(), turnwise_text::TextError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod chat;
 mod error;
 mod parts;

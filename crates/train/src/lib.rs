@@ -1,24 +1,25 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
 //! [`Run`] is the complete loop. A run writes everything to its [`RunDirectory`], and resumes from
-//! there bit-identically. An [`Observer`] receives its messages.
+//! there bit-identically. An [`Observer`] receives its messages. What this page lists is stable; the
+//! folders are internal to the workspace, and the documentation leaves them out.
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`config`] | the typed configuration, and its methods |
-//! | [`setup`] | environment and prompts of a config |
-//! | [`record`] | output of a run: directory, checkpoints, panels, metrics, events |
-//! | [`rollout`] | trajectories: environments, samplers, prompts, tasks |
-//! | [`learners`] | trained models: policy, critic, decomposer |
-//! | [`plan`] | checks before a run, and its memory |
-//! | [`sft`] | SFT: demonstrations as sequences, supervised updates |
-//! | [`step`] | one RL step: rewards, credit, training set, updates, metrics |
-//! | [`run`] | whole runs: start, resume, and the phases |
+//! | `config` | the typed configuration, and its methods |
+//! | `setup` | environment and prompts of a config |
+//! | `record` | output of a run: directory, checkpoints, panels, metrics, events |
+//! | `rollout` | trajectories: environments, samplers, prompts, tasks |
+//! | `learners` | trained models: policy, critic, decomposer |
+//! | `plan` | checks before a run, and its memory |
+//! | `sft` | SFT: demonstrations as sequences, supervised updates |
+//! | `step` | one RL step: rewards, credit, training set, updates, metrics |
+//! | `run` | whole runs: start, resume, and the phases |
 //!
 //! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!
 //! ```
-//! use turnwise_train::config::{ConfigSource, load};
+//! use turnwise_train::{ConfigSource, load};
 //!
 //! let quickstart = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
 //! assert_eq!(load(&quickstart)?.env.kind, "alfworld");
@@ -27,28 +28,47 @@
 //! # Ok::<(), turnwise_train::TrainError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod config;
 mod embedder;
 mod error;
+#[doc(hidden)]
 pub mod learners;
+#[doc(hidden)]
 pub mod plan;
+#[doc(hidden)]
 pub mod record;
+#[doc(hidden)]
 pub mod rollout;
+#[doc(hidden)]
 pub mod run;
+#[doc(hidden)]
 pub mod setup;
+#[doc(hidden)]
 pub mod sft;
+#[doc(hidden)]
 pub mod step;
 
-pub use config::{Config, Methods, Registries};
-pub use embedder::embedder;
+pub use config::{Config, ConfigSource, Methods, Registries, load};
 pub use error::TrainError;
-pub use learners::decomposer::{round_folder, turnrd_credits};
-pub use learners::settings::learner_config;
-pub use plan::preflight::Preflight;
 pub use record::directory::{Phase, Position, RunDirectory};
+pub use record::metrics::{Metrics, MetricsLine, read_metrics};
 pub use record::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round};
-pub use record::tensorboard::EventWriter;
-pub use rollout::engines::sampling_params;
-pub use rollout::tasks::TaskOrder;
-pub use run::models::RunModels;
 pub use run::{Run, RunBuilder, RunEnd};
+
+#[doc(hidden)]
+pub use embedder::embedder;
+#[doc(hidden)]
+pub use learners::decomposer::{round_folder, turnrd_credits};
+#[doc(hidden)]
+pub use learners::settings::learner_config;
+#[doc(hidden)]
+pub use plan::preflight::Preflight;
+#[doc(hidden)]
+pub use record::tensorboard::EventWriter;
+#[doc(hidden)]
+pub use rollout::engines::sampling_params;
+#[doc(hidden)]
+pub use rollout::tasks::TaskOrder;
+#[doc(hidden)]
+pub use run::models::RunModels;

@@ -1,5 +1,7 @@
 //! Reads trajectories, hand-written or from other frameworks, and writes advantages.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! [`read`] parses a file in any supported format into batches for credit assignment. Data that
 //! does not fit into a batch is kept separately: where each trajectory came from, critic values,
 //! and credits from an external decomposer. [`write_rows`] writes advantages, one line per
