@@ -6,15 +6,15 @@
 //!
 //! | folder | subject |
 //! |---|---|
-//! | `config` | the typed configuration, and its methods |
-//! | `setup` | environment and prompts of a config |
-//! | `record` | output of a run: directory, checkpoints, panels, metrics, events |
-//! | `rollout` | trajectories: environments, samplers, prompts, tasks |
-//! | `learners` | trained models: policy, critic, decomposer |
-//! | `plan` | checks before a run, and its memory |
-//! | `sft` | SFT: demonstrations as sequences, supervised updates |
-//! | `step` | one RL step: rewards, credit, training set, updates, metrics |
-//! | `run` | whole runs: start, resume, and the phases |
+//! | [`config`] | the typed configuration, and its methods |
+//! | [`setup`] | environment and prompts of a config |
+//! | [`record`] | output of a run: directory, checkpoints, panels, metrics, events |
+//! | [`rollout`] | trajectories: environments, samplers, prompts, tasks |
+//! | [`learners`] | trained models: policy, critic, decomposer |
+//! | [`plan`] | checks before a run, and its memory |
+//! | [`sft`] | SFT: demonstrations as sequences, supervised updates |
+//! | [`step`] | one RL step: rewards, credit, training set, updates, metrics |
+//! | [`run`] | whole runs: start, resume, and the phases |
 //!
 //! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!

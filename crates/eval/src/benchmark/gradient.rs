@@ -58,11 +58,13 @@ pub struct GradientDifference {
     pub ascent: Option<Estimate>,
 }
 
+/// Sequences of one task, with the index of the scored turn of each span.
+type ScoredSequences<'a> = Vec<(&'a TokenSequence, Vec<Option<usize>>)>;
+
 /// Computes gradients of advantages by task, for the parameters of one policy.
 pub struct Gradients<'a> {
     learner: NativeLearner,
-    /// Sequences of each task, with the index of the scored turn of each span.
-    tasks: Vec<Vec<(&'a TokenSequence, Vec<Option<usize>>)>>,
+    tasks: Vec<ScoredSequences<'a>>,
     halves: [Vec<Vec<f32>>; 2],
 }
 

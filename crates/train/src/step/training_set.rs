@@ -22,6 +22,7 @@ pub(crate) struct TrainingSet<'a> {
 }
 
 /// What the step's metrics report of a training set.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SetReport {
     /// Number of selected turns whose masked-context pass does not fit the model; `None` without
     /// such a pass.

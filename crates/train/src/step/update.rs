@@ -15,7 +15,7 @@ use crate::config::{Config, Shuffle};
 use crate::learners::Learners;
 use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
-use crate::step::training_set::{TrainingSequence, TrainingTrajectory};
+use crate::step::training_set::{SetReport, TrainingSequence, TrainingSet, TrainingTrajectory};
 
 /// Statistics of one step's updates, summed over minibatches.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,7 @@ pub struct UpdateReport {
     /// Gradient scaling metrics by name, as means over updates.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
+    pub(crate) set: SetReport,
     /// [`turnwise_core::Turn::clipped`] of turns with clipped tokens, by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
@@ -91,13 +92,14 @@ impl UpdateReport {
 /// Fails on NaN or infinity in losses, gradients or weights. The update is then not applied, if
 /// possible.
 pub(crate) fn update(
-    set: &[TrainingTrajectory<'_>],
+    set: &TrainingSet<'_>,
     loss: &Loss,
     learners: &mut Learners,
     config: &Config,
     at: u64,
 ) -> Result<UpdateReport, TrainError> {
-    let mut report = UpdateReport::default();
+    let mut report = UpdateReport { set: set.report.clone(), ..UpdateReport::default() };
+    let set = set.trajectories.as_slice();
     let (epochs, minibatches) = (config.train.ppo_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
     // Train only the critic at first, because its first values are meaningless.
