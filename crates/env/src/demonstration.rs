@@ -171,7 +171,7 @@ pub(crate) fn play_all<T: Sync>(
 }
 
 /// Plays episodes one after another, as needed for environments in other processes. Unlike
-/// [`play_all`], drops and counts failed episodes.
+/// `play_all`, drops and counts failed episodes.
 ///
 /// # Errors
 /// Fails if the request's probability is invalid or every episode failed.

@@ -57,7 +57,7 @@ pub trait World: Any + Send + Sync {
     /// (`prompt.compact_after`).
     ///
     /// The summary covers the actions before `turn` and the observations up to that turn. The
-    /// default is [`crate::demonstration::latest_actions`].
+    /// default is `crate::demonstration::latest_actions`.
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }

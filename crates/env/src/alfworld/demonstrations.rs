@@ -30,7 +30,7 @@ pub enum Source {
 /// searches receptacles.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`] or any error from [`play_all`].
+/// Returns [`EnvError::UnknownSplit`] or any error from `play_all`.
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,

@@ -10,7 +10,7 @@
 //! An optional folder contains the original's images: cards in `cards_135x189`, and each episode's
 //! last observation as `final_obs_seedN.png`. Pixels outside the rows with the formula must be
 //! equal. Where the formula is drawn, fonts differ, so the mean absolute channel difference may be
-//! up to [`TEXT_TOLERANCE`].
+//! up to `TEXT_TOLERANCE`.
 
 use std::io::BufRead;
 use std::path::Path;

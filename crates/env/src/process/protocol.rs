@@ -16,7 +16,7 @@ pub(crate) const PROTOCOL: u32 = 1;
 pub enum Request<'a> {
     /// The first request, which contains the protocol version and the settings.
     Hello {
-        /// [`PROTOCOL`].
+        /// `PROTOCOL`.
         protocol: u32,
         /// Name and version of the Turnwise release.
         client: &'a str,
@@ -213,7 +213,7 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// Protocol version of the program. Must be [`PROTOCOL`].
+    /// Protocol version of the program. Must be `PROTOCOL`.
     pub protocol: u32,
     /// Name of the environment, used in messages and panels.
     pub name: String,

@@ -139,7 +139,7 @@ pub enum RoomText {
 /// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], added in the original's
+    /// Sum of `STEP_REWARD`, `TARGET_REWARD` and `SOLVED_REWARD`, added in the original's
     /// order.
     pub reward: f64,
     /// Whether the player moved (`action_is_effective` in the original).

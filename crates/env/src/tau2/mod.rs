@@ -12,7 +12,7 @@
 //! | [`domain`] | the state of an episode and tool calls |
 //! | [`retail`] | the store |
 //! | [`telecom`] | the carrier's technical support, in solo mode |
-//! | [`grade`](mod@grade) | grading: database, assertions, and messages |
+//! | `grade` | grading: database, assertions, and messages |
 //! | [`user`] | the user: scripted, or simulated by a language model |
 //! | `set`, `environment`, `expert`, `world` | the world |
 //! | [`mod@replay`] | comparison with recorded episodes of the original |

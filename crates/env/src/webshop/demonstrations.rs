@@ -18,7 +18,7 @@ use crate::demonstration::{
 /// actions click on items that are not on the page.
 ///
 /// # Errors
-/// Returns any error of [`play_all`] or of the shop. Also returns an error if the split is unknown
+/// Returns any error of `play_all` or of the shop. Also returns an error if the split is unknown
 /// or `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,

@@ -6,7 +6,7 @@
 //! factor `k1 + 1`.
 //!
 //! * `tf`: number of occurrences of the term in the document;
-//! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]). It
+//! * `dl`: number of terms in the document, decoded from its one-byte norm (`decode_length`). It
 //!   is exact up to 40, and has five significant bits above;
 //! * `avgdl`: exact mean number of terms over documents with at least one term;
 //! * `N`, `df`: number of documents with at least one term, and number of documents with this term.

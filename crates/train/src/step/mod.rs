@@ -5,9 +5,9 @@
 //! | `entropies` | entropies for samplers that do not report them |
 //! | [`rewards`] | reward shaping |
 //! | [`credit`] | credit assignment: one advantage per turn |
-//! | [`training_set`] | training set: sequences with advantages and results of extra passes |
+//! | `training_set` | training set: sequences with advantages and results of extra passes |
 //! | [`masked_contexts`] | responses after masked prompts, if the objective needs them |
-//! | [`update`] | updates: epochs and minibatches |
+//! | `update` | updates: epochs and minibatches |
 //! | `metrics` | metrics of the step |
 
 pub mod credit;

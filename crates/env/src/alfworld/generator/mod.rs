@@ -161,7 +161,7 @@ pub(crate) fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, 
     make(config, game_file)
 }
 
-/// Generates the games and parses them; see [`generate_files`].
+/// Generates the games and parses them; see `generate_files`.
 ///
 /// # Errors
 /// Returns [`EnvError::Other`] naming the key of an invalid setting.
@@ -178,7 +178,7 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
 /// Overwrites existing files.
 ///
 /// # Errors
-/// Fails like [`generate_files`]. Returns [`EnvError::Io`] if a file cannot be written.
+/// Fails like `generate_files`. Returns [`EnvError::Io`] if a file cannot be written.
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {

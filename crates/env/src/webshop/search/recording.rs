@@ -5,7 +5,7 @@
 //! `[asin, catalogue index, score]`, best first.
 //!
 //! Scores are printed with four decimals, as by Anserini. In a run of equal scores, each score is
-//! one millionth lower than the one before ([`printed_scores`]).
+//! one millionth lower than the one before (`printed_scores`).
 
 use std::io::{BufRead, Write};
 
