@@ -1,16 +1,14 @@
-//! A custom environment: `cargo run --release -p turnwise-train --example custom_environment`. A
-//! lock has one dial; the agent reads the dial and the opening number, and answers `up`, `down` or
-//! `open`.
+//! A custom environment, a lock with a dial. The agent answers `up`, `down` or `open`. Run it with
+//! `cargo run --release -p turnwise-train --example custom_environment`.
 
 use std::sync::atomic::AtomicBool;
 
-use serde_json::Value;
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};
 use turnwise_env::dataset::{Dataset, NoSettings};
 use turnwise_env::registry::Registry;
-use turnwise_train::config::{ConfigSource, Registries, load};
-use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{NoopObserver, Run, TrainError};
+use turnwise_train::{
+    ConfigSource, MetricsLine, NoopObserver, Registries, Run, TrainError, load, read_metrics,
+};
 
 #[derive(Default)]
 struct Lock {
@@ -26,7 +24,7 @@ impl Lock {
 
 impl Environment for Lock {
     fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
-        let number = |key| task.metadata.get(key).and_then(Value::as_i64).unwrap_or_default();
+        let number = |key| task.metadata.get(key).and_then(serde_json::Value::as_i64).unwrap_or_default();
         (self.shown, self.opens_at) = (number("start"), number("opens_at"));
         Ok(self.observation())
     }
@@ -41,18 +39,16 @@ impl Environment for Lock {
     }
 }
 
-/// Returns a task for each pair of two numbers; one in four is in the test split. The expert plays
-/// the warm start.
+/// Returns a task for each pair of numbers, one in four for testing, and an expert for SFT.
 fn locks() -> Dataset<Lock> {
     let tasks = |test: bool| {
-        let pairs = (0..5).flat_map(|start| (0..5).map(move |end| (start, end)));
-        let wanted = pairs.filter(|(start, end)| start != end && ((start + 3 * end) % 4 == 0) == test);
         let task = |(start, end): (i64, i64)| {
             let mut task = Task::new(format!("{start}-{end}"), "lock", "open the lock");
             task.metadata.extend([("start".into(), start.into()), ("opens_at".into(), end.into())]);
             task
         };
-        wanted.map(task).collect()
+        let pairs = (0..5).flat_map(|start| (0..5).map(move |end| (start, end)));
+        pairs.filter(|(start, end)| start != end && ((start + 3 * end) % 4 == 0) == test).map(task).collect()
     };
     let expert = |lock: &Lock, _: &Observation| match (lock.opens_at - lock.shown).signum() {
         1 => "up".into(),

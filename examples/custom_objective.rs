@@ -19,9 +19,9 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
 use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, Registry, TermObjective};
-use turnwise_train::config::{Config, ConfigSource, Registries, load};
-use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Run};
+use turnwise_train::{
+    Config, ConfigSource, Methods, MetricsLine, NoopObserver, Registries, Run, load, read_metrics,
+};
 
 /// Tokens to imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,9 +22,9 @@ use turnwise_core::{Batch, PerTurn, Task};
 use turnwise_credit::{
     CreditError, CreditInputs, Explanation, Refinement, Registry, RequiredInputs, ScoreRequest,
 };
-use turnwise_train::config::{Config, ConfigSource, Registries, load};
-use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Run};
+use turnwise_train::{
+    Config, ConfigSource, Methods, MetricsLine, NoopObserver, Registries, Run, load, read_metrics,
+};
 
 /// Settings of the method: `{ kind = "answer-gain", beta = 1.0 }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use turnwise_methods::{Methods, objective_with};
 use turnwise_objective::{
     Advantages, BiasNorm, BiasSum, FullKls, Gradient, KlEstimator, Loss, MaskedLogprobs, ObjectiveBatch,
     ObjectiveConfig, ObjectiveSequence, PolicyObjective, Registry, SelectiveConfig, SelectiveObjective,
-    SupervisedObjective, ValueConfig, ValueObjective, ValueSequence,
+    SupervisedObjective, ValueConfig, ValueObjective,
 };
 
 use crate::numbers::{buffer, floats, singles};
@@ -209,15 +209,14 @@ pub(crate) fn value_loss(
     masks: Option<Vec<Vec<bool>>>,
     clip: f64,
 ) -> PyResult<(f64, Vec<Bound<'_, PyByteArray>>, f64)> {
-    let mut sequences = Vec::with_capacity(values.len());
-    for (index, (old, target)) in old_values.iter().zip(&returns).enumerate() {
-        let mask = masks.as_ref().and_then(|masks| masks.get(index)).cloned();
-        sequences.push(ValueSequence { old_values: floats(old)?, returns: floats(target)?, mask });
-    }
-    let values = values.iter().map(|values| floats(values)).collect::<PyResult<Vec<_>>>()?;
+    let rows = |rows: &[Vec<u8>]| rows.iter().map(|row| floats(row)).collect::<PyResult<Vec<_>>>();
+    let (values, old_values, returns) = (rows(&values)?, rows(&old_values)?, rows(&returns)?);
     let gradients = py
         .detach(|| {
-            let objective = ValueObjective::new(&ValueConfig { clip }, sequences)?;
+            let old_values = old_values.iter().map(Vec::as_slice).collect();
+            let returns = returns.iter().map(Vec::as_slice).collect();
+            let masks = masks.iter().flatten().map(Vec::as_slice).collect();
+            let objective = ValueObjective::new(&ValueConfig { clip }, old_values, returns, masks)?;
             let each = values.iter().enumerate().map(|(index, values)| objective.gradient(index, values));
             each.collect::<Result<Vec<_>, ObjectiveError>>()
         })

@@ -131,7 +131,7 @@ fn exception(error: &anyhow::Error) -> PyErr {
             Some(TrainError::Config { .. } | TrainError::Settings(_) | TrainError::Credit(_)) => {
                 return PyValueError::new_err(text);
             }
-            Some(TrainError::Io { source, .. }) => return of_file(source, text),
+            Some(TrainError::Io(error)) => return of_file(&error.source, text),
             _ => {}
         }
         if let Some(source) = cause.downcast_ref::<std::io::Error>() {

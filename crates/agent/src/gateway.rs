@@ -25,10 +25,10 @@ use crate::rewards::Report;
 pub const MODEL: &str = "policy";
 
 /// Header with the agent's name; defaults to the request's `model`.
-pub const AGENT_HEADER: &str = "x-turnwise-agent";
+pub(crate) const AGENT_HEADER: &str = "x-turnwise-agent";
 
 /// Header (or `metadata.state`) that names the state for credit methods.
-pub const STATE_HEADER: &str = "x-turnwise-state";
+pub(crate) const STATE_HEADER: &str = "x-turnwise-state";
 
 /// Ended episodes to remember, to tell late requests from wrong keys.
 const REMEMBERED: usize = 4096;

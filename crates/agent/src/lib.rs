@@ -1,15 +1,23 @@
 //! The environment `env.kind = "agent"`, which trains a user's own agent: any program that calls an
 //! OpenAI-compatible endpoint.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! Each episode gets a task, a base URL and an API key. A chat completion request is the
 //! observation of a turn, the reply its action. The program prints the reward in its last line or
 //! posts it to `/v1/reward`.
 
+#[doc(hidden)]
 pub mod gateway;
+#[doc(hidden)]
 pub mod inbox;
+#[doc(hidden)]
 pub mod joining;
+#[doc(hidden)]
 pub mod program;
+#[doc(hidden)]
 pub mod rewards;
+#[doc(hidden)]
 pub mod world;
 
 use turnwise_env::registry::Registry;

@@ -107,7 +107,7 @@ impl Rewards {
 
     /// Returns the rewards, each with its turn and rule. `agents` names each turn's agent. The
     /// reward of an agent that has no turn goes to the last turn.
-    pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
+    pub(crate) fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
             let (turn, rule) = match target {
@@ -125,7 +125,7 @@ impl Rewards {
 }
 
 /// Parses an episode's last line if it is a JSON report or a number.
-pub fn report_of_line(line: &str) -> Option<Report> {
+pub(crate) fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {
         return Some(Report { reward: Some(reward), ..Report::default() });

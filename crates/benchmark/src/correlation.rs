@@ -28,7 +28,7 @@ impl Sums {
     }
 
     /// Adds other sums, multiplied by a weight.
-    pub fn add_sums(&mut self, other: &Self, weight: f64) {
+    pub(crate) fn add_sums(&mut self, other: &Self, weight: f64) {
         self.n += weight * other.n;
         self.x += weight * other.x;
         self.y += weight * other.y;

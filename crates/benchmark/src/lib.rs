@@ -1,5 +1,7 @@
 //! The credit benchmark: turns with their true advantage, and scores of credit methods against it.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! A state `s_t` is the environment's state plus the exact tokens that the policy sees.
 //! `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` are over continuations sampled by the
 //! policy, where `G` is the discounted sum of credited rewards. The true advantage is
@@ -8,11 +10,17 @@
 //!
 //! `turnwise-eval` produces the estimates; this crate needs neither model nor environment.
 
+#[doc(hidden)]
 pub mod bootstrap;
+#[doc(hidden)]
 pub mod correlation;
+#[doc(hidden)]
 pub mod difference;
+#[doc(hidden)]
 pub mod score;
+#[doc(hidden)]
 pub mod truth;
+#[doc(hidden)]
 pub mod turns;
 
 pub use bootstrap::{Bootstrap, Estimate, Interval, Strata, percentile};

@@ -260,7 +260,7 @@ pub trait Learner {
     ///
     /// # Errors
     /// Fails on invalid sequences and device or service errors.
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
     /// Clips the accumulated gradient, updates the weights and clears the gradient.
     ///

@@ -1,6 +1,8 @@
 //! Splits a trajectory's return `R` into credits `r_t`, one per turn, that sum to `R` (HAS, section
 //! 3), with a language model as [`judge`] or a small trained network, [`turnrd`].
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};
 //!
@@ -12,8 +14,11 @@
 //! # Ok::<(), turnwise_model::ModelError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod chat;
+#[doc(hidden)]
 pub mod judge;
+#[doc(hidden)]
 pub mod turnrd;
 
 pub use chat::{ChatError, ChatModel, ChatSettings};

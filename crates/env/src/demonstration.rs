@@ -110,7 +110,7 @@ pub struct Demonstration {
 const SUMMARY_ACTIONS: usize = 5;
 
 /// Returns a line with the number of actions before `turn` and the last five of them.
-pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
+pub(crate) fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
     let actions: Vec<String> =
@@ -137,7 +137,7 @@ pub struct Demonstrations {
 ///
 /// # Errors
 /// Fails if the probability is invalid or `play` fails.
-pub fn play_all<T: Sync>(
+pub(crate) fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
     play: impl Fn(&T, Seed) -> Result<Option<Demonstration>, EnvError> + Sync,
@@ -205,7 +205,7 @@ pub fn play_in_turn<T>(
 ///
 /// # Errors
 /// Returns the environment's error.
-pub fn play_episode<E: Environment + ?Sized>(
+pub(crate) fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,
     seed: Seed,

@@ -95,7 +95,7 @@ impl Panel {
     ///
     /// # Errors
     /// Fails if the panel was modified.
-    pub fn check_hash(&self) -> Result<(), EnvError> {
+    pub(crate) fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
             return Ok(());

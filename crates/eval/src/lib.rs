@@ -1,6 +1,8 @@
 //! Evaluation on pinned task panels, comparison of runs, analyses of a checkpoint, and the credit
 //! benchmark.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.
 //! let (low, high) = turnwise_eval::wilson(8, 10);
@@ -8,14 +10,18 @@
 //! ```
 
 mod agent;
+#[doc(hidden)]
 pub mod analysis;
+#[doc(hidden)]
 pub mod benchmark;
+#[doc(hidden)]
 pub mod compare;
 mod evaluate;
 mod interval;
 mod outcomes;
 mod ranking;
 mod reflexion;
+#[doc(hidden)]
 pub mod statistics;
 
 pub use agent::Agent;

@@ -1,5 +1,7 @@
 //! Atomic and shared writes, compressed files, and file locks. Callers add paths to the errors.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! ```
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("note.txt");
@@ -21,11 +23,13 @@ mod compressed;
 mod durable;
 mod lines;
 mod lock;
+mod path_error;
 mod target;
 
 pub use durable::{create_folders, rename_into_place, sync_all_below, sync_folder};
 pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
+pub use path_error::PathError;
 
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};

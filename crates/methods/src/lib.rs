@@ -1,5 +1,7 @@
 //! Methods by name: registries, presets, and changes to single settings.
 //!
+//! Internal to the workspace, except for [`Methods`], which `turnwise-train` exports.
+//!
 //! ```
 //! use turnwise_methods::{Methods, credit_with};
 //!

@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..=repeats {
         learner.clear_gradient();
         let start = Instant::now();
-        let found = learner.logprobs(&batch)?;
+        let found = learner.logprobs(&TokenBatch::of(&batch).sequences)?;
         forward.push(start.elapsed().as_secs_f64());
         sum = found.iter().flatten().map(|&logprob| f64::from(logprob)).sum();
         let start = Instant::now();

@@ -2,6 +2,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error of a model, its files or its settings.
 #[derive(Debug, Error)]
@@ -15,13 +16,8 @@ pub enum ModelError {
         reason: String,
     },
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path of the file.
-        path: String,
-        /// Error from the operating system.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(PathError),
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
@@ -60,6 +56,6 @@ impl ModelError {
     /// Adds the path to an I/O error, in `map_err`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

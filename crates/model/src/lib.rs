@@ -1,6 +1,8 @@
 //! The policy: decoders with handwritten forward and backward passes, LoRA, AdamW, a sampling
 //! engine, and Hugging Face file formats.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
 //! use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
@@ -18,28 +20,35 @@
 //! });
 //! let mut learner = NativeLearner::new(parameters, LearnerConfig::default())?;
 //! let spans = vec![TurnSpan { turn: 0, start: 2, end: 4 }];
-//! let logprobs = learner.logprobs(&[TokenSequence { tokens: vec![1, 2, 3, 4], spans }])?;
+//! let logprobs = learner.logprobs(&[&TokenSequence { tokens: vec![1, 2, 3, 4], spans }])?;
 //! // Weights of zero find all 11 tokens equally likely.
 //! assert!(logprobs[0].iter().all(|logprob| (logprob + 11f32.ln()).abs() < 1e-5));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod backend;
+#[doc(hidden)]
 pub mod bert;
 mod config;
 mod cpu;
 #[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub mod cuda;
+#[doc(hidden)]
 pub mod engine;
 mod error;
+#[doc(hidden)]
 pub mod files;
+#[doc(hidden)]
 pub mod layers;
 mod ops;
 mod packing;
 mod pictures;
 mod plan;
+#[doc(hidden)]
 pub mod testing;
 mod train;
+#[doc(hidden)]
 pub mod vision;
 mod weights;
 

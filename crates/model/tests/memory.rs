@@ -162,7 +162,8 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
     let whole = sequences(1, 8193, 50_000);
     let plan = MemoryPlan::new(&config, &settings(&config, learner, 8192, false));
     let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
-    let scored = peak(|| assert_eq!(trained.logprobs(&whole).unwrap()[0].len(), 8192));
+    let scored =
+        peak(|| assert_eq!(trained.logprobs(&TokenBatch::of(&whole).sequences).unwrap()[0].len(), 8192));
     drop(trained);
     let limit = plan.of(PlanPhase::Training) as usize + 8 * MIB;
     assert!(scored <= limit && limit < 256 * MIB, "{scored} bytes, the plan says {plan:#?}");

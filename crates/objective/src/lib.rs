@@ -45,4 +45,4 @@ pub use selective::{
 };
 pub use supervised::SupervisedObjective;
 pub use term::{LossTerm, Minibatch, TermObjective};
-pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};
+pub use value::{ValueConfig, ValueGradient, ValueObjective};

@@ -21,18 +21,7 @@ impl Default for ValueConfig {
     }
 }
 
-/// One sequence's inputs, one entry per response token.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ValueSequence {
-    /// Values from which the advantages were computed.
-    pub old_values: Vec<f64>,
-    /// Value targets.
-    pub returns: Vec<f64>,
-    /// True for tokens that count; if absent, all do.
-    pub mask: Option<Vec<bool>>,
-}
-
-/// One sequence's value loss and derivative.
+/// The value loss of one sequence and its derivative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueGradient {
     /// Part of the batch loss.
@@ -47,45 +36,64 @@ pub struct ValueGradient {
 
 /// Value loss of one optimizer batch.
 #[derive(Clone, Debug)]
-pub struct ValueObjective {
+pub struct ValueObjective<'a> {
     clip: f64,
-    sequences: Vec<ValueSequence>,
+    old_values: Vec<&'a [f64]>,
+    returns: Vec<&'a [f64]>,
+    masks: Vec<&'a [bool]>,
     tokens: f64,
 }
 
-impl ValueObjective {
-    /// Creates the loss over `sequences`.
+impl<'a> ValueObjective<'a> {
+    /// Creates the loss over sequences, from the values of which the advantages were computed and
+    /// the targets, `[sequence][response token]`. `masks` says which tokens count; all tokens of
+    /// sequences past its end do.
     ///
     /// # Errors
-    /// Fails on a negative clip range, wrong array lengths, NaN and infinity.
-    pub fn new(config: &ValueConfig, sequences: Vec<ValueSequence>) -> Result<Self, ObjectiveError> {
+    /// Fails on a negative clip range, arrays of different length, NaN and infinity.
+    pub fn new(
+        config: &ValueConfig,
+        old_values: Vec<&'a [f64]>,
+        returns: Vec<&'a [f64]>,
+        masks: Vec<&'a [bool]>,
+    ) -> Result<Self, ObjectiveError> {
         if config.clip.is_nan() || config.clip < 0.0 {
             return Err(ObjectiveError::Setting(format!(
                 "value.clip is {}; it must be 0 or more",
                 config.clip
             )));
         }
+        if old_values.len() != returns.len() {
+            return Err(ObjectiveError::Setting(format!(
+                "{} sequences have old_values and {} have returns",
+                old_values.len(),
+                returns.len()
+            )));
+        }
+        let objective = Self { clip: config.clip, old_values, returns, masks, tokens: 0.0 };
         let mut tokens = 0.0;
-        for (sequence, data) in sequences.iter().enumerate() {
-            let expected = data.returns.len();
-            let masked = data.mask.as_ref().map_or(expected, Vec::len);
-            for (what, found) in [("old_values", data.old_values.len()), ("mask", masked)] {
+        for (sequence, (old, returns)) in objective.old_values.iter().zip(&objective.returns).enumerate() {
+            let expected = returns.len();
+            let masked = objective.masks.get(sequence).map_or(expected, |mask| mask.len());
+            for (what, found) in [("old_values", old.len()), ("mask", masked)] {
                 if found != expected {
                     return Err(ObjectiveError::Length { sequence, what, found, expected });
                 }
             }
-            for token in (0..expected).filter(|&token| data.counts(token)) {
-                tokens += 1.0;
-                for (what, value) in
-                    [("old_values", data.old_values[token]), ("returns", data.returns[token])]
-                {
+            for token in (0..expected).filter(|&token| objective.counts(sequence, token)) {
+                for (what, value) in [("old_values", old[token]), ("returns", returns[token])] {
                     if !value.is_finite() {
                         return Err(ObjectiveError::NotFinite { sequence, token, what, value });
                     }
                 }
+                tokens += 1.0;
             }
         }
-        Ok(Self { clip: config.clip, sequences, tokens })
+        Ok(Self { tokens, ..objective })
+    }
+
+    fn counts(&self, sequence: usize, token: usize) -> bool {
+        self.masks.get(sequence).is_none_or(|mask| mask[token])
     }
 
     /// Returns one sequence's part of the loss and its derivative.
@@ -93,18 +101,18 @@ impl ValueObjective {
     /// # Errors
     /// Fails on a wrong number of values, and on NaN or infinity at an unmasked token.
     pub fn gradient(&self, sequence: usize, values: &[f64]) -> Result<ValueGradient, ObjectiveError> {
-        let Some(data) = self.sequences.get(sequence) else {
-            let count = self.sequences.len();
+        let (Some(old), Some(returns)) = (self.old_values.get(sequence), self.returns.get(sequence)) else {
+            let count = self.returns.len();
             let text = format!("sequence {sequence} was asked for, the batch has {count}");
             return Err(ObjectiveError::Setting(text));
         };
-        let (found, expected) = (values.len(), data.returns.len());
+        let (found, expected) = (values.len(), returns.len());
         if found != expected {
             return Err(ObjectiveError::Length { sequence, what: "values", found, expected });
         }
         let mut gradient = ValueGradient { d_values: vec![0.0; expected], ..ValueGradient::default() };
-        for token in (0..expected).filter(|&token| data.counts(token)) {
-            let (value, old, target) = (values[token], data.old_values[token], data.returns[token]);
+        for token in (0..expected).filter(|&token| self.counts(sequence, token)) {
+            let (value, old, target) = (values[token], old[token], returns[token]);
             if !value.is_finite() {
                 return Err(ObjectiveError::NotFinite { sequence, token, what: "values", value });
             }
@@ -125,14 +133,8 @@ impl ValueObjective {
     }
 }
 
-impl ValueSequence {
-    fn counts(&self, token: usize) -> bool {
-        self.mask.as_ref().is_none_or(|mask| mask[token])
-    }
-}
-
 /// The learner passes values instead of log-probs.
-impl Objective for ValueObjective {
+impl Objective for ValueObjective<'_> {
     fn evaluate(
         &self,
         sequence: usize,

@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from finding or loading a policy; messages name the file and the fix.
 #[derive(Debug, Error)]
 pub enum PolicyError {
-    /// File or folder that could not be read.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// A file or folder could not be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Invalid file or folder.
     #[error("{path}: {reason}")]
     File {
@@ -38,6 +34,6 @@ impl PolicyError {
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

@@ -42,7 +42,7 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
 /// # Errors
 /// Fails if the manifest does not list the policy, or if a policy file is missing, changed or
 /// unlisted.
-pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
+pub(crate) fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let sound =
         Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
     sound.map_err(|reason| PolicyError::file(checkpoint, format!("{reason}; name an earlier checkpoint")))?;
@@ -53,7 +53,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 ///
 /// # Errors
 /// Fails if the run has none.
-pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
+pub(crate) fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })

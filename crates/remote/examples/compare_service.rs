@@ -130,7 +130,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             None,
         )?;
 
-        let before = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];
+        let all = TokenBatch::of(&sequences);
+        let before = [service.logprobs(&all.sequences)?, native.logprobs(&all.sequences)?];
         let difference = largest_difference(&before[0], &before[1]);
         let numbers = sequences.iter().zip(&before[1]).zip([1.0, -0.7, 0.5, -1.2]);
         let of_sequence = |((sequence, old), advantage): ((&TokenSequence, &Vec<f32>), f64)| {
@@ -141,10 +142,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut norms = Vec::new();
         for learner in [service.as_mut(), &mut native as &mut dyn PolicyLearner] {
             let minibatch = loss.for_minibatch(batch.clone(), &[])?;
-            learner.forward_backward(&TokenBatch::of(&sequences), &minibatch)?;
+            learner.forward_backward(&all, &minibatch)?;
             norms.push(learner.step(1e-2)?.grad_norm);
         }
-        let after = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];
+        let after = [service.logprobs(&all.sequences)?, native.logprobs(&all.sequences)?];
         let moved = |index: usize| -> Vec<f32> {
             let pairs = after[index].iter().flatten().zip(before[index].iter().flatten());
             pairs.map(|(after, before)| after - before).collect()

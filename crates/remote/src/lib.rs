@@ -2,6 +2,8 @@
 //! ([`tinker`]), and environments on servers (the feature `environments`). Only this crate uses an
 //! async runtime; all public functions block.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! A source creates a run's policy. This one wraps another and samples on servers if the config has
 //! a `rollout.engine` table:
 //!
@@ -31,9 +33,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[doc(hidden)]
 pub mod engines;
 #[cfg(feature = "environments")]
+#[doc(hidden)]
 pub mod environments;
 mod http;
 mod thread;
+#[doc(hidden)]
 pub mod tinker;

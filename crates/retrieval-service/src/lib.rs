@@ -1,6 +1,8 @@
 //! Retrieval over HTTP ([`HttpRetriever`], [`Server`]), sentence encoders ([`PrefixedEncoder`]),
 //! and retrievers from settings ([`open`]). All calls block.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! use turnwise_retrieval_service::{RetrievalConfig, RetrieverKind};
 //!
@@ -14,6 +16,7 @@
 mod client;
 mod encoder;
 mod open;
+#[doc(hidden)]
 pub mod protocol;
 mod server;
 mod settings;

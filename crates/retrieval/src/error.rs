@@ -120,7 +120,7 @@ impl From<crate::lucene::SearchError> for RetrievalError {
     fn from(error: crate::lucene::SearchError) -> Self {
         use crate::lucene::SearchError;
         match error {
-            SearchError::Io { path, source } => Self::file(&path, &source),
+            SearchError::Io(error) => Self::file(error.path.as_ref(), &error.source),
             // Other messages already name path and fix.
             error => Self::Index { reason: error.to_string() },
         }

@@ -1,5 +1,7 @@
 //! Passage retrieval.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! A [`Retriever`] finds passages by keywords, vectors or a request to a server.
 //!
 //! ```
@@ -15,16 +17,20 @@
 
 mod batching;
 mod bm25;
+#[doc(hidden)]
 pub mod build;
 mod bytes;
 mod cache;
+#[doc(hidden)]
 pub mod dense;
 mod error;
 mod hybrid;
 mod kind;
+#[doc(hidden)]
 pub mod lucene;
 mod manifest;
 mod passage;
+#[doc(hidden)]
 pub mod store;
 #[cfg(test)]
 mod testing;

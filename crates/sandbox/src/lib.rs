@@ -1,5 +1,7 @@
 //! Runs untrusted commands without docker or root.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! A [`Sandbox`] runs a command in its own user, mount, process, network, IPC and host-name
 //! namespaces. The command sees read-only system programs, or the image folder of a [`Root`], and
 //! two in-memory folders: `/work` with the given files, and `/tmp`. Landlock, seccomp and rlimits

@@ -1,6 +1,8 @@
 //! An OpenAI-compatible server for any backend ([`Completions`]), such as the native sampling
 //! engine or a gateway that records an agent's requests. No public function is async.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! ```
 //! use std::net::SocketAddr;
 //! use std::sync::Arc;
@@ -30,8 +32,11 @@
 //! # Ok::<(), turnwise_serve::ServeError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
 pub mod openai;
+#[doc(hidden)]
 pub mod server;
 
 pub use server::{Call, ChatReply, Completions, Limits, Reply, ServeError, Server, TextReply};

@@ -1,6 +1,8 @@
 //! Self-describing settings: ranges, descriptions and defaults are declared once and used for
 //! validation, for the JSON Schema that editors read, and for the reference page.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its
 //! doc comments are the descriptions, its `Default` gives the defaults, and field attributes
 //! declare ranges:

@@ -1,18 +1,14 @@
 //! Errors from tokenizers and chat templates.
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from a tokenizer or chat template.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// File path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {

@@ -1,5 +1,7 @@
 //! Tokenizers, chat templates and multi-turn conversations.
 //!
+//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//!
 //! * [`Tokenizer`]: byte-level BPE from a hub model's folder, or trained on an environment's text
 //! * [`DecodeStream`]: incremental decoding
 //! * [`StopStringMatcher`]: stop strings across tokens, ignored inside reasoning
@@ -19,6 +21,7 @@
 //! # Ok::<(), turnwise_text::TextError>(())
 //! ```
 
+#[doc(hidden)]
 pub mod chat;
 mod error;
 mod parts;

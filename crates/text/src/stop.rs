@@ -18,7 +18,7 @@ pub struct ReasoningTags {
 
 impl ReasoningTags {
     /// Returns true if a response to this prompt starts inside reasoning.
-    pub fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
+    pub(crate) fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
         if self.opening.is_empty() {
             return false;
         }

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
+use turnwise_files::PathError;
+
 use crate::TextError;
 
 pub(crate) fn wrong(path: &Path, reason: impl Display) -> TextError {
@@ -12,7 +14,7 @@ pub(crate) fn wrong(path: &Path, reason: impl Display) -> TextError {
 
 pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> TextError {
     let path = path.display().to_string();
-    move |source| TextError::Io { path, source }
+    move |source| PathError { path, source }.into()
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TextError> {

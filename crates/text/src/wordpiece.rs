@@ -9,7 +9,7 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::{AddedToken, Model as _, TruncationParams};
 
-use crate::whole::read;
+use crate::whole::{failed, read};
 use crate::{TextError, parts};
 
 /// An encoder's tokenizer. A text becomes `[CLS]`, its tokens and `[SEP]`, truncated to a maximum
@@ -109,7 +109,7 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
             reason: error.to_string(),
         })?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Settings::default(),
-        Err(source) => return Err(TextError::Io { path: settings_path.display().to_string(), source }),
+        Err(error) => return Err(failed(&settings_path)(error)),
     };
     let unknown = name_of(settings.unk_token, "[UNK]");
     let pieces = Pieces::from_file(name).unk_token(unknown.clone()).build();

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error that stops a run; messages name the fix.
 #[derive(Debug, Error)]
@@ -18,14 +19,9 @@ pub enum TrainError {
     /// Invalid settings.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
-    /// File or folder that could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// File path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// A file or folder could not be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Invalid file of the run directory.
     #[error("{path}: {reason}")]
     File {
@@ -106,7 +102,7 @@ pub enum TrainError {
 impl TrainError {
     /// Creates an I/O error for a path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io { path: path.display().to_string(), source }
+        Self::Io(PathError::new(path, source))
     }
 
     /// Creates an error about a file's content.

@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from reading, using or writing a dump.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// Input or output failed.
-    #[error("{path}: {source}")]
-    Io {
-        /// File path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// An operating system error.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The file is invalid.
     #[error("{path}: {reason}")]
     File {
@@ -37,7 +33,7 @@ pub enum DumpError {
 
 impl DumpError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io { path: path.display().to_string(), source }
+        Self::Io(PathError::new(path, source))
     }
 
     pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {

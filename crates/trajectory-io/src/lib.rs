@@ -1,5 +1,7 @@
 //! Reads trajectories, whether hand-written or from other frameworks, and writes advantages.
 //!
+//! Internal to the workspace: nothing here is stable.
+//!
 //! [`read`] parses JSON lines or Parquet into batches for credit assignment; [`write_rows`] writes
 //! advantages in either format. [`read_conversations`] keeps the messages, for SFT. The input
 //! formats are [`turnwise`], [`verl`], [`trl`], [`verifiers`], and, in [`conversation`], OpenAI

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde::Deserialize;
-use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
+use turnwise_core::{Learner as _, TokenBatch, TokenSequence, TurnSpan};
 use turnwise_model::{LearnerConfig, NativeLearner, Parameters, load_model};
 
 use crate::chat::turnwise;
@@ -63,7 +63,7 @@ fn distance(parameters: Parameters<f32>, golden: &[Asked]) -> f64 {
             spans: vec![TurnSpan { turn: 0, start: prompt.len(), end: prompt.len() + response.len() }],
         })
         .collect();
-    let found = learner.logprobs(&batch).unwrap();
+    let found = learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
     let mut most = 0.0f64;
     for (found, (_, scored)) in found.iter().zip(scored) {
         assert_eq!(found.len(), scored.logprobs.len());

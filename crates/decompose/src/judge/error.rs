@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Why a judge cannot be used.
 #[derive(Debug, Error)]
@@ -18,14 +19,9 @@ pub enum JudgeError {
     /// Settings out of range.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
-    /// Unreadable or unwritable file.
-    #[error("{path}: {source}")]
-    Io {
-        /// File path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Invalid template.
     #[error("{path}: {reason}")]
     Template {
@@ -73,6 +69,6 @@ impl JudgeError {
 
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 }

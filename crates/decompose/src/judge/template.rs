@@ -27,9 +27,6 @@ impl Template {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
 
-    /// Built-in template.
-    pub const BUILT_IN: &'static str = BUILT_IN;
-
     /// Reads a template file; an empty path selects the built-in template.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ fn strip(text: &str) -> &str {
 
 impl Episode {
     /// Returns true if the command is admissible now.
-    pub fn admits(&self, command: Command) -> bool {
+    pub(crate) fn admits(&self, command: Command) -> bool {
         let world = &self.game().world;
         let here = |receptacle: ReceptacleId| world.place_of(receptacle.index()) == self.place;
         let held = |object: ObjectId| self.holding == Some(object.0);

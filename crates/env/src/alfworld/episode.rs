@@ -123,7 +123,7 @@ impl Episode {
     }
 
     /// Returns the receptacles at the agent's place (none at the start).
-    pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
+    pub(crate) fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
 
@@ -140,32 +140,32 @@ impl Episode {
     }
 
     /// Returns true unless a closed door blocks the receptacle.
-    pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
+    pub(crate) fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
 
     /// Returns true if the object was cleaned.
-    pub fn is_clean(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_clean(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Clean)
     }
 
     /// Returns true if the object is hot.
-    pub fn is_hot(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_hot(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Hot)
     }
 
     /// Returns true if the object is cool.
-    pub fn is_cool(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
 
     /// Returns true if the object was sliced.
-    pub fn is_sliced(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_sliced(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Sliced)
     }
 
     /// Returns true if the object was switched on.
-    pub fn is_toggled(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_toggled(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Toggled)
     }
 

@@ -107,7 +107,7 @@ impl<'a> Expert<'a> {
     }
 
     /// Sets the search order.
-    pub fn with_order(mut self, order: SearchOrder) -> Self {
+    pub(crate) fn with_order(mut self, order: SearchOrder) -> Self {
         self.order = order;
         self
     }
@@ -163,7 +163,7 @@ impl<'a> Expert<'a> {
     }
 
     /// Learns from an observation; [`Expert::act`] does so itself.
-    pub fn observe(&mut self, text: &str) {
+    pub(crate) fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
             self.holding = Some(object.to_owned());

@@ -260,7 +260,7 @@ impl Game {
     }
 
     /// Returns a receptacle's name (`cabinet 10`).
-    pub fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
+    pub(crate) fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
         self.world.receptacle_name(receptacle.index())
     }
 
@@ -300,7 +300,7 @@ impl Game {
     }
 
     /// Returns true if the object can be switched on.
-    pub fn is_toggleable(&self, object: ObjectId) -> bool {
+    pub(crate) fn is_toggleable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 

@@ -24,7 +24,7 @@ use super::set::AlfworldSet;
 use crate::replay::{Checker, Difference, numbered_lines};
 
 /// This engine's name in recordings.
-pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
+pub(crate) const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::session::{Scenario, Session};
 
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The model made no calls although there are gold calls.
     NoCalls,
     /// A public attribute differs from the gold state.
@@ -17,7 +17,7 @@ pub enum Failure {
 
 /// Compares the model's calls with the gold calls.
 #[derive(Clone, Debug)]
-pub struct Grader {
+pub(crate) struct Grader {
     gold: Session,
     seen: Vec<String>,
     of_turn: usize,
@@ -27,19 +27,19 @@ pub struct Grader {
 
 impl Grader {
     /// Starts an episode.
-    pub fn new(scenario: Scenario<'_>) -> Self {
+    pub(crate) fn new(scenario: Scenario<'_>) -> Self {
         let gold = Session::new(scenario, "gold");
         Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
     }
 
     /// Records the result of a model's call.
-    pub fn see(&mut self, result: &str) {
+    pub(crate) fn see(&mut self, result: &str) {
         self.seen.push(result.to_owned());
         self.of_turn += 1;
     }
 
     /// Grades the last turn. Turns without gold calls pass; later turns grade their effects.
-    pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
+    pub(crate) fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
         let made = std::mem::take(&mut self.of_turn);
@@ -61,12 +61,12 @@ impl Grader {
     }
 
     /// Returns the first failure.
-    pub fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
     /// Returns the number of turns before the first failure.
-    pub fn passed(&self) -> usize {
+    pub(crate) fn passed(&self) -> usize {
         self.passed
     }
 }

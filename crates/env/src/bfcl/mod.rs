@@ -8,7 +8,7 @@ mod environment;
 mod environment_tests;
 mod expert;
 mod generator;
-pub mod grade;
+pub(crate) mod grade;
 mod long_context;
 pub mod package;
 pub mod replay;

@@ -56,7 +56,7 @@ impl Session {
     }
 
     /// Returns the APIs in the task's order.
-    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+    pub(crate) fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().map(|(_, instance)| instance)
     }
 
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Executes a tool call and returns the text for the model.
-    pub fn execute_tool(&mut self, call: &ToolCall) -> String {
+    pub(crate) fn execute_tool(&mut self, call: &ToolCall) -> String {
         let result = self.run_tool(call);
         shown_or_error(result)
     }

@@ -61,12 +61,12 @@ impl Repository {
     }
 
     /// Converts files from a sandbox.
-    pub fn of_files(files: Files) -> Self {
+    pub(crate) fn of_files(files: Files) -> Self {
         Self(files.into_iter().map(|(path, bytes)| (path, bytes.into())).collect())
     }
 
     /// Converts files for a sandbox.
-    pub fn to_files(&self) -> Files {
+    pub(crate) fn to_files(&self) -> Files {
         self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
@@ -148,7 +148,7 @@ impl Repository {
     ///
     /// # Errors
     /// Fails if the place is missing or ambiguous, or the files get too large.
-    pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
+    pub(crate) fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {
             return Err(format!("the files would be larger than {MOST_BYTES} bytes"));

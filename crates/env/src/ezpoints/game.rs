@@ -4,13 +4,13 @@ use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
 /// Value of a winning formula.
-pub const TARGET: i128 = 12;
+pub(crate) const TARGET: i128 = 12;
 
 /// Reward for a formula that uses both cards and equals the target.
-pub const REWARD: f64 = 10.0;
+pub(crate) const REWARD: f64 = 10.0;
 
 /// Longest formula that can be extended; after a longer one, the next action ends the episode.
-pub const MOST_SYMBOLS: usize = 5;
+pub(crate) const MOST_SYMBOLS: usize = 5;
 
 /// All actions, ordered as in the original.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];

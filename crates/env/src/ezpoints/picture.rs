@@ -14,15 +14,15 @@ use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
 /// Side of the image in pixels.
-pub const SIDE: usize = 300;
+pub(crate) const SIDE: usize = 300;
 /// Width of a card in pixels.
-pub const CARD_WIDTH: usize = 135;
+pub(crate) const CARD_WIDTH: usize = 135;
 /// Height of a card in pixels.
-pub const CARD_HEIGHT: usize = 189;
+pub(crate) const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
 /// Pixel rows that show the formula. All other rows equal the original's.
-pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
+pub(crate) const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
 const TITLE: &str = "Formula: ";

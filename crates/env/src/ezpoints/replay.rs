@@ -25,7 +25,7 @@ use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
 /// Maximum mean absolute channel difference (0 to 255) in the formula's rows.
-pub const TEXT_TOLERANCE: f64 = 4.0;
+pub(crate) const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]
 pub(super) struct Recording {

@@ -17,7 +17,7 @@ impl Picture {
     }
 
     /// Creates an image from RGB bytes, which must be whole rows of `width` pixels.
-    pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
+    pub(crate) fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
 

@@ -56,7 +56,7 @@ impl ProcessError {
     }
 
     /// Returns true if the episode is lost.
-    pub fn loses_episode(&self) -> bool {
+    pub(crate) fn loses_episode(&self) -> bool {
         !matches!(self, Self::Answer { transient: true, .. })
     }
 }

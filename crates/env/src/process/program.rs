@@ -218,12 +218,12 @@ impl Process {
     }
 
     /// Returns the response to `hello`.
-    pub fn welcome(&self) -> &Welcome {
+    pub(crate) fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
     /// Returns true if the process accepts requests.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
 
@@ -259,7 +259,7 @@ impl Process {
     }
 
     /// Sends a request without waiting.
-    pub fn notify(&self, request: &Request<'_>) {
+    pub(crate) fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
         }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
 /// Protocol version; grows with incompatible changes.
-pub const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// A request, without its `id`, which is added when it is sent.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +16,7 @@ pub const PROTOCOL: u32 = 1;
 pub enum Request<'a> {
     /// The first request.
     Hello {
-        /// [`PROTOCOL`].
+        /// `PROTOCOL`.
         protocol: u32,
         /// Name and version of Turnwise.
         client: &'a str,

@@ -284,7 +284,7 @@ impl PromptTemplate {
     ///
     /// # Errors
     /// Fails with the name of the invalid key.
-    pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
+    pub(crate) fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
 

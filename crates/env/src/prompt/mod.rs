@@ -180,7 +180,7 @@ impl PromptTemplate {
     }
 
     /// Formats a response with a thought.
-    pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
+    pub(crate) fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
             Slot::Action if self.rules.style == Style::Call => match calls_of_words(action).as_slice() {

@@ -18,7 +18,7 @@ pub fn strip(text: &str) -> &str {
 }
 
 /// Appends a string as `json.dumps` does, with UTF-16 escapes outside printable ASCII.
-pub fn json_string(out: &mut String, text: &str) {
+pub(crate) fn json_string(out: &mut String, text: &str) {
     out.push('"');
     text.chars().for_each(|character| json_character(out, character, true));
     out.push('"');
@@ -87,7 +87,7 @@ impl PythonRandom {
 
     /// `random.sample(range(n), 2)` for `2 <= n <= 21`, for which Python draws from a shrinking
     /// pool.
-    pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
+    pub(crate) fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);
         [first, if second == first { n - 1 } else { second }]

@@ -55,7 +55,7 @@ pub fn normalize(text: &str) -> String {
 
 /// Returns true if the normalized text has a golden answer as whole words, ignoring golden answers
 /// that normalize to nothing.
-pub fn stands_in(text: &str, golden: &[String]) -> bool {
+pub(crate) fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
         let text = normalize(text);
@@ -127,7 +127,7 @@ fn f1(answer: &str, golden: &str) -> f64 {
 
 /// Returns the trimmed content of the last `<answer>..</answer>` block if there are at least
 /// `at_least` blocks: 2 for Search-R1, whose prompt contains an example, and 1 for verl-agent.
-pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
+pub(crate) fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {
         let Some((answer, after)) = after.split_once("</answer>") else { break };

@@ -77,7 +77,7 @@ impl Question {
     }
 
     /// Returns true if the text has a golden answer as whole words.
-    pub fn is_answered_in(&self, text: &str) -> bool {
+    pub(crate) fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
             Some(choices) => std::slice::from_ref(&choices.options[choices.right].1),

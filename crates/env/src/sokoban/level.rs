@@ -159,12 +159,12 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
 }
 
 /// Hashes a level, ignoring rotation, reflection, translation and unreachable cells.
-pub fn level_digest(room: &Room) -> String {
+pub(crate) fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
 /// Like [`level_digest`], but ignores the player's position.
-pub fn room_digest(room: &Room) -> String {
+pub(crate) fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 

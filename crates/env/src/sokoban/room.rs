@@ -5,16 +5,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
-pub const STEP_REWARD: f64 = -0.1;
+pub(crate) const STEP_REWARD: f64 = -0.1;
 /// Added if more boxes are on targets than before; subtracted if fewer.
-pub const TARGET_REWARD: f64 = 1.0;
+pub(crate) const TARGET_REWARD: f64 = 1.0;
 /// Added if all boxes are on targets.
-pub const SOLVED_REWARD: f64 = 10.0;
+pub(crate) const SOLVED_REWARD: f64 = 10.0;
 
 /// Maximum width and height in cells.
 pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes.
-pub const MOST_BOXES: usize = 8;
+pub(crate) const MOST_BOXES: usize = 8;
 
 /// Kind of cell, numbered as in gym-sokoban's `room_state`, plus verl-agent's 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,17 +59,17 @@ impl Cell {
     }
 
     /// Returns true for targets, occupied or not.
-    pub fn is_target(self) -> bool {
+    pub(crate) fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
     /// Returns true if the cell has a box.
-    pub fn is_box(self) -> bool {
+    pub(crate) fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
     /// Returns true if the cell has the player.
-    pub fn is_player(self) -> bool {
+    pub(crate) fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
@@ -88,12 +88,12 @@ impl Cell {
     }
 
     /// Returns the cell with a box.
-    pub fn with_box(self) -> Self {
+    pub(crate) fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
     /// Returns the cell with the player.
-    pub fn with_player(self) -> Self {
+    pub(crate) fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
 }
@@ -227,12 +227,12 @@ impl Room {
     }
 
     /// Returns the number of boxes on targets.
-    pub fn on_target(&self) -> usize {
+    pub(crate) fn on_target(&self) -> usize {
         self.cells.iter().filter(|cell| **cell == Cell::BoxOnTarget).count()
     }
 
     /// Returns true if all boxes are on targets.
-    pub fn is_solved(&self) -> bool {
+    pub(crate) fn is_solved(&self) -> bool {
         self.on_target() == self.boxes
     }
 

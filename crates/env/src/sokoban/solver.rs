@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::room::{Direction, MOST_BOXES, Room};
 
 /// Default maximum number of visited states.
-pub const MOST_STATES: usize = 4_000_000;
+pub(crate) const MOST_STATES: usize = 4_000_000;
 
 /// With more states, a hash set replaces the lookup table.
 const MOST_TABLE: u64 = 1 << 18;
@@ -193,7 +193,7 @@ impl Solver {
     }
 
     /// Returns the maximum number of visited states.
-    pub fn most_states(&self) -> usize {
+    pub(crate) fn most_states(&self) -> usize {
         self.most_states
     }
 

@@ -31,7 +31,7 @@ impl Tau2Domain {
     }
 
     /// Returns true if the agent has a ticket instead of a user.
-    pub fn is_solo(self) -> bool {
+    pub(crate) fn is_solo(self) -> bool {
         self == Self::Telecom
     }
 }

@@ -8,7 +8,7 @@ use crate::python::values::{Raise, Value};
 
 /// An episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grade {
+pub(crate) struct Grade {
     /// Whether the final database equals the one after the gold calls.
     pub database: bool,
     /// Whether all assertions hold.
@@ -23,7 +23,7 @@ pub struct Grade {
 
 /// An episode to grade.
 #[derive(Clone, Copy, Debug)]
-pub struct Played<'a> {
+pub(crate) struct Played<'a> {
     /// Final state.
     pub state: &'a State,
     /// The agent's calls.
@@ -32,12 +32,17 @@ pub struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an ended episode. If `information` is set, the agent must communicate the task's
-/// information even if the original leaves this check to an LLM judge.
+/// Grades an episode that was ended by the agent or the user. With `information`, the agent must
+/// give the required information even if the original leaves this check to an LLM judge.
 ///
 /// # Errors
-/// Fails if the task's setup fails.
-pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool) -> Result<Grade, Raise> {
+/// Fails if the task cannot be set up.
+pub(crate) fn grade(
+    base: &Base,
+    task: &Tau2Task,
+    played: Played<'_>,
+    information: bool,
+) -> Result<Grade, Raise> {
     let Some(criteria) = &task.evaluation_criteria else {
         let all =
             Grade { database: true, assertions: true, communicated: true, actions: true, success: true };

@@ -6,7 +6,7 @@ pub mod checkout;
 pub mod domain;
 mod environment;
 mod expert;
-pub mod grade;
+pub(crate) mod grade;
 mod json;
 mod ordered;
 mod pydantic;

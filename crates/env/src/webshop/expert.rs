@@ -83,7 +83,7 @@ impl Expert {
     }
 
     /// Like [`Expert::act`], but skips a requested option value if `option_drop_prob` returns true.
-    pub fn act_noisy(
+    pub(crate) fn act_noisy(
         &mut self,
         observation: &Observation,
         option_drop_prob: &mut dyn FnMut() -> bool,

@@ -264,7 +264,7 @@ impl Goals {
     ///
     /// # Errors
     /// Fails for an unknown index or product.
-    pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
+    pub(crate) fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.spec(index)?;
         catalogue.identifier_byte(spec.product)
     }

@@ -27,7 +27,7 @@ use super::catalogue::Catalogue;
 use super::official;
 
 /// Name of the noun file.
-pub const NOUNS: &str = "nouns.jsonl";
+pub(crate) const NOUNS: &str = "nouns.jsonl";
 
 const MAGIC: &[u8; 8] = b"TWNOUNS1";
 const HEAD: usize = 24;

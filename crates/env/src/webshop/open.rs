@@ -101,7 +101,7 @@ impl WebshopSet {
     ///
     /// # Errors
     /// Fails for a repeated ASIN, or if no product yields a goal.
-    pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
+    pub(crate) fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;
         Self::from_products(products, Box::new(index), options)

@@ -181,7 +181,7 @@ impl<'a> PageView<'a> {
 }
 
 /// Placeholder for any search among the admissible actions.
-pub const SEARCH: &str = "search[<your query>]";
+pub(crate) const SEARCH: &str = "search[<your query>]";
 
 /// Returns the options as JSON with sorted keys, escaped for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {

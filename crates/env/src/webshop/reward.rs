@@ -112,7 +112,7 @@ impl Score {
     }
 
     /// Returns true if meeting at most `dropped` more options would give a score of 1.
-    pub fn but_for_options(&self, dropped: usize) -> bool {
+    pub(crate) fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
     }
@@ -182,7 +182,7 @@ impl Judge {
 
     /// Counts the requested attributes that resemble one of the product's or occur in its title,
     /// bullet points or description.
-    pub fn attributes_met(&self, product: &Product) -> usize {
+    pub(crate) fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
         let met = |(asked, words): &(&String, &Words)| {
@@ -199,7 +199,7 @@ impl Judge {
     }
 
     /// Counts the requested options among those selected.
-    pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
+    pub(crate) fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
                 let chosen: Vec<Words> =

@@ -12,7 +12,7 @@ use super::shop::Shop;
 use crate::python::float;
 
 /// Number of search results per page.
-pub const PAGE_SIZE: usize = 10;
+pub(crate) const PAGE_SIZE: usize = 10;
 
 /// Highest page number of a restored visit, so that product numbers fit into `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
@@ -395,7 +395,7 @@ impl Session {
 }
 
 /// Formats the price as on pages.
-pub fn price_tag(product: &Product) -> String {
+pub(crate) fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),
         [price] => format!("${}", float(*price)),

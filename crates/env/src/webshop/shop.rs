@@ -5,7 +5,7 @@ use turnwise_core::EnvError;
 use super::catalogue::Catalogue;
 
 /// Maximum number of search results.
-pub const SEARCH_LIMIT: usize = 50;
+pub(crate) const SEARCH_LIMIT: usize = 50;
 
 /// Search engine over a catalogue.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
@@ -37,7 +37,7 @@ impl Shop {
     }
 
     /// Returns true if product pages have a button for attributes.
-    pub fn shows_attributes(&self) -> bool {
+    pub(crate) fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 

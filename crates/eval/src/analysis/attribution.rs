@@ -118,8 +118,7 @@ pub fn attribution(
         if settings.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(EvalError::Interrupted);
         }
-        let sequences: Vec<TokenSequence> =
-            chunk.iter().flat_map(|(_, _, _, masked)| masked.iter().cloned()).collect();
+        let sequences: Vec<&TokenSequence> = chunk.iter().flat_map(|(_, _, _, masked)| masked).collect();
         let scored = learner.logprobs(&sequences).map_err(TrainError::from)?;
         for ((outlier, advantage, whole, _), masked) in chunk.iter().zip(scored.chunks(MASKS.len())) {
             let parts = std::array::from_fn(|part| whole - mean(&masked[part]));

@@ -55,20 +55,22 @@ pub struct GradientDifference {
     pub ascent: Option<Estimate>,
 }
 
+/// Sequences of one task, with the index of the scored turn of each span.
+type ScoredSequences<'a> = Vec<(&'a TokenSequence, Vec<Option<usize>>)>;
+
 /// Computes task gradients for one policy.
-pub struct Gradients {
+pub struct Gradients<'a> {
     learner: NativeLearner,
-    /// Each task's sequences, with the scored turn of each span.
-    tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
+    tasks: Vec<ScoredSequences<'a>>,
     halves: [Vec<Vec<f32>>; 2],
 }
 
-impl Gradients {
+impl<'a> Gradients<'a> {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
     /// Fails if a trajectory has no tokens, or has those of another policy.
-    pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
+    pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
         while let Some(&(_, first)) = scored.peek() {
@@ -84,7 +86,7 @@ impl Gradients {
             }
             for sequence in &trajectory.sequences {
                 let of_spans = sequence.spans.iter().map(|span| places.get(span.turn).copied().flatten());
-                tasks[first.task].push((sequence.clone(), of_spans.collect()));
+                tasks[first.task].push((sequence, of_spans.collect()));
             }
         }
         let mut gradients = Self { learner, tasks, halves: [Vec::new(), Vec::new()] };
@@ -112,7 +114,7 @@ impl Gradients {
             });
             let objective = Weighted(weights.collect());
             if !sequences.is_empty() {
-                let tokens = TokenBatch::of(sequences.iter().map(|(sequence, _)| sequence));
+                let tokens = TokenBatch::of(sequences.iter().map(|(sequence, _)| *sequence));
                 self.learner.forward_backward(&tokens, &objective).map_err(TrainError::from)?;
             }
             found.push(self.learner.gradient());

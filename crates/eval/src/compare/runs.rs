@@ -158,7 +158,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
 }
 
 /// Returns the name without its seed: `grpo` for `grpo-seed-0`, `grpo-seed0` or `grpo_seed_0`.
-pub fn method_of(name: &str) -> &str {
+pub(crate) fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {
         return name;

@@ -64,7 +64,7 @@ impl Family {
     }
 
     /// Finds a family by `model_type`.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
 }
@@ -161,17 +161,17 @@ impl ModelConfig {
     }
 
     /// Returns the total width of key heads, which equals that of value heads.
-    pub fn key_value_width(&self) -> usize {
+    pub(crate) fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
     /// Returns true if query, key and value have biases.
-    pub fn qkv_bias(&self) -> bool {
+    pub(crate) fn qkv_bias(&self) -> bool {
         self.has_qkv_bias_alone() || self.attention_bias
     }
 
     /// Returns true if attention's output has a bias.
-    pub fn output_bias(&self) -> bool {
+    pub(crate) fn output_bias(&self) -> bool {
         !self.has_qkv_bias_alone() && self.attention_bias
     }
 
@@ -180,7 +180,7 @@ impl ModelConfig {
     }
 
     /// Returns true if query and key heads get an RMS norm.
-    pub fn qk_norm(&self) -> bool {
+    pub(crate) fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
 

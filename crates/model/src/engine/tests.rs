@@ -325,7 +325,7 @@ fn products_are_rounded_as_a_learner_rounds_them() {
             for (session, completion) in engine.poll().unwrap().iter().enumerate() {
                 let tokens = [prompt(session as u64, 30, 0), completion.tokens.clone()].concat();
                 let spans = vec![TurnSpan { turn: 0, start: 30, end: tokens.len() }];
-                let scored = learner.logprobs(&[TokenSequence { tokens, spans }]).unwrap();
+                let scored = learner.logprobs(&[&TokenSequence { tokens, spans }]).unwrap();
                 for (scored, sampled) in scored[0].iter().zip(&completion.logprobs) {
                     sum += f64::from((scored - sampled).abs());
                     count += 1.0;

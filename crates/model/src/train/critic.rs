@@ -27,7 +27,7 @@ impl Critic {
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Learner::logprobs`].
-    pub fn values(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    pub fn values(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.0.logprobs(batch)
     }
 
@@ -162,7 +162,14 @@ mod tests {
         assert!(Critic::new(policy.clone(), LearnerConfig::default()).is_err());
         let mut critic = Critic::new(policy.to_critic(), LearnerConfig::default()).unwrap();
         let batch = batch(23, 1);
-        assert!(critic.values(&batch).unwrap().iter().flatten().all(|&value| value == 0.0));
+        assert!(
+            critic
+                .values(&TokenBatch::of(&batch).sequences)
+                .unwrap()
+                .iter()
+                .flatten()
+                .all(|&value| value == 0.0)
+        );
         let first = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
         critic.step(1e-2).unwrap();
         for _ in 0..60 {

@@ -171,7 +171,11 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     let batch = [sequence(case)];
     let report = learner.forward_backward(&TokenBatch::of(&batch), &recorder).unwrap();
     let (logprobs, entropies) = recorder.0.into_inner().unwrap();
-    let again: Vec<f64> = learner.logprobs(&batch).unwrap()[0].iter().copied().map(f64::from).collect();
+    let again: Vec<f64> = learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap()[0]
+        .iter()
+        .copied()
+        .map(f64::from)
+        .collect();
     assert_eq!(again, logprobs);
     (logprobs, entropies, report.loss, learner.gradient().iter().copied().map(f64::from).collect())
 }

@@ -177,7 +177,11 @@ fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
     let run = |settings: LearnerConfig| {
         let mut learner = NativeLearner::new(parameters.clone(), settings).unwrap();
         let report = learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
-        (learner.gradient(), learner.logprobs(&batch).unwrap(), report.shared_tokens)
+        (
+            learner.gradient(),
+            learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+            report.shared_tokens,
+        )
     };
     let base = LearnerConfig { lanes: 1, share_prefixes: false, ..LearnerConfig::default() };
     let (flat, flat_logprobs, _) = run(base);
@@ -223,7 +227,7 @@ fn pictures_in_responses_are_rejected() {
     let mut learner = NativeLearner::new(init(&config), LearnerConfig::default()).unwrap();
     let tokens: Vec<u32> = [1].into_iter().chain(add(&config, 16, 16).ids()).collect();
     let length = tokens.len() - 1;
-    let error = learner.logprobs(&[sequence(tokens, length)]).unwrap_err().to_string();
+    let error = learner.logprobs(&[&sequence(tokens, length)]).unwrap_err().to_string();
     assert!(error.contains("token 1 of a response is a picture"), "{error}");
 }
 
@@ -237,10 +241,10 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     let weights = Weights::adapted(base.clone().into(), adapter).unwrap();
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let batch = batch(&config);
-    let before = learner.logprobs(&batch).unwrap();
+    let before = learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
     learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     learner.step(1e-2).unwrap();
-    assert_ne!(learner.logprobs(&batch).unwrap(), before);
+    assert_ne!(learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap(), before);
     assert_eq!(learner.weights().base.data, base.data);
     let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
     let sizes = EngineConfig { max_num_seqs: 2, max_model_len: 64 };
@@ -255,7 +259,7 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
         engine.submit(SampleRequest { session, prompt: prompt.clone(), params, seed }).unwrap();
         let found = engine.poll().unwrap().remove(0);
         let tokens = [prompt, found.tokens.clone()].concat();
-        let again = learner.logprobs(&[super::tests::sequence(tokens, found.tokens.len())]).unwrap();
+        let again = learner.logprobs(&[&super::tests::sequence(tokens, found.tokens.len())]).unwrap();
         let distance = crate::testing::largest_difference(&again, &[found.logprobs]);
         assert!(distance < 1e-4, "{distance}");
     }
@@ -329,7 +333,7 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
     };
     let (train, test) = (of(&[0, 60, 120]), of(&[30, 90]));
     let likely = |learner: &mut NativeLearner| {
-        let found = learner.logprobs(&test).unwrap();
+        let found = learner.logprobs(&TokenBatch::of(&test).sequences).unwrap();
         let right = found.iter().filter(|logprobs| logprobs.iter().all(|&logprob| logprob > -0.7)).count();
         right as f64 / test.len() as f64
     };

@@ -55,7 +55,7 @@ impl Weights {
     }
 
     /// Returns true for a critic.
-    pub fn has_value_head(&self) -> bool {
+    pub(crate) fn has_value_head(&self) -> bool {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.is_some(),
             None => self.base.layout.value.is_some(),

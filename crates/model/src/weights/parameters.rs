@@ -64,27 +64,27 @@ pub struct LayerLayout {
 
 impl LayerLayout {
     /// Query, key and value projections as one matrix, `[query_width + 2 key_value_width, hidden]`.
-    pub fn qkv_weight(&self) -> Range<usize> {
+    pub(crate) fn qkv_weight(&self) -> Range<usize> {
         self.q_weight.start..self.v_weight.end
     }
 
     /// Query, key and value biases as one vector.
-    pub fn qkv_bias(&self) -> Option<Range<usize>> {
+    pub(crate) fn qkv_bias(&self) -> Option<Range<usize>> {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
     /// Query and key norms as one vector, `[2 head_dim]`.
-    pub fn qk_norm(&self) -> Option<Range<usize>> {
+    pub(crate) fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
     /// Gate and up projections as one matrix, `[2 intermediate, hidden]`.
-    pub fn gate_up_weight(&self) -> Range<usize> {
+    pub(crate) fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
     }
 
     /// Gate and up biases as one vector.
-    pub fn gate_up_bias(&self) -> Option<Range<usize>> {
+    pub(crate) fn gate_up_bias(&self) -> Option<Range<usize>> {
         Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
 }

@@ -121,7 +121,10 @@ fn the_device_trains_as_the_cpu_does() {
         let weights = weights(&config, 3);
         let [mut host, mut device] = learners(&weights);
         let batch = batch(config.vocab_size);
-        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        let (expected, found) = (
+            host.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+            device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+        );
         let off = apart(&found, &expected);
         eprintln!("{}: log-probabilities {off:.4} apart", config.model_type);
         assert!(off < LOGPROBS, "{}: log-probabilities {off} apart", config.model_type);
@@ -132,7 +135,7 @@ fn the_device_trains_as_the_cpu_does() {
         eprintln!("{}: loss {} and {}, gradients {off:.5} apart", config.model_type, a.loss, b.loss);
         assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
         let [mut other, _] = learners(&self::weights(&config, 4));
-        assert!(apart(&other.logprobs(&batch).unwrap(), &found) > 4.0 * LOGPROBS);
+        assert!(apart(&other.logprobs(&TokenBatch::of(&batch).sequences).unwrap(), &found) > 4.0 * LOGPROBS);
         other.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         assert!(distance(&device.gradient(), &other.gradient()) > 4.0 * GRADIENT);
         let again = device.gradient();
@@ -150,7 +153,12 @@ fn the_device_trains_as_the_cpu_does() {
         let off = distance(&moves(&moved.base.data), &moves(&expected.base.data));
         eprintln!("{}: updates {off:.4} apart", config.model_type);
         assert!(off < 0.4, "{}: updates {off} apart", config.model_type);
-        assert!(apart(&device.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) < 2.0 * LOGPROBS);
+        assert!(
+            apart(
+                &device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+                &host.logprobs(&TokenBatch::of(&batch).sequences).unwrap()
+            ) < 2.0 * LOGPROBS
+        );
     }
 }
 
@@ -215,10 +223,10 @@ fn the_device_samples_what_its_learner_says() {
         let found = answers(&device, &greedy);
         assert_eq!(found, answers(&device, &greedy), "the same bits every time");
         let (batch, recorded) = said(&found);
-        let own = apart(&recorded, &device.logprobs(&batch).unwrap());
+        let own = apart(&recorded, &device.logprobs(&TokenBatch::of(&batch).sequences).unwrap());
         eprintln!("{}: sampler and learner {own:.4} apart", config.model_type);
         assert!(own < LOGPROBS, "{}: sampler and learner {own} apart", config.model_type);
-        assert!(apart(&recorded, &host.logprobs(&batch).unwrap()) < LOGPROBS);
+        assert!(apart(&recorded, &host.logprobs(&TokenBatch::of(&batch).sequences).unwrap()) < LOGPROBS);
         // Greedy answers start equal; they may diverge where two tokens are almost equally likely.
         let expected = answers(&host, &greedy);
         let pairs = found.iter().zip(&expected);
@@ -235,7 +243,7 @@ fn the_device_samples_what_its_learner_says() {
             assert_eq!(drawn, answers(&device, &params), "the same bits every time");
             assert_ne!(drawn, found);
             let (batch, recorded) = said(&drawn);
-            let own = device.score(&batch, f64::from(temperature)).unwrap();
+            let own = device.score(&TokenBatch::of(&batch).sequences, f64::from(temperature)).unwrap();
             let own: Vec<Vec<f32>> = own.into_iter().map(|scores| scores.logprobs).collect();
             assert!(apart(&recorded, &own) < LOGPROBS, "{}, temperature {temperature}", config.model_type);
         }

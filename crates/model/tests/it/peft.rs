@@ -31,7 +31,7 @@ fn logprobs(weights: impl Into<Weights>) -> Vec<f64> {
     let tokens = tokens();
     let end = tokens.len();
     let sequence = TokenSequence { tokens, spans: vec![TurnSpan { turn: 0, start: 1, end }] };
-    learner.logprobs(&[sequence]).unwrap().remove(0).into_iter().map(f64::from).collect()
+    learner.logprobs(&[&sequence]).unwrap().remove(0).into_iter().map(f64::from).collect()
 }
 
 #[test]

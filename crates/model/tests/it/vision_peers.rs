@@ -68,7 +68,7 @@ fn logprobs(weights: impl Into<Weights>) -> Vec<f64> {
     let tokens = tokens(&learner.weights().base.config);
     let text = (1..tokens.len()).filter(|&at| tokens[at] < FIRST_PICTURE_TOKEN);
     let spans = text.enumerate().map(|(turn, at)| TurnSpan { turn, start: at, end: at + 1 }).collect();
-    let found = learner.logprobs(&[TokenSequence { tokens, spans }]).unwrap().remove(0);
+    let found = learner.logprobs(&[&TokenSequence { tokens, spans }]).unwrap().remove(0);
     found.into_iter().map(f64::from).collect()
 }
 

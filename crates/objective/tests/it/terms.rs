@@ -6,7 +6,7 @@ use turnwise_objective::{
     AdaptiveKl, Advantages, BiasNorm, BiasSum, FullKls, Loss, LossTerm, MaskedLogprobs, MinibatchLoss,
     NormalizationConfig, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective, RatioKind,
     Registry, SelectiveConfig, SelectiveEstimator, SelectiveObjective, SelectivePenalty, ValueConfig,
-    ValueObjective, ValueSequence,
+    ValueObjective,
 };
 
 fn rng(seed: u64) -> Rng {
@@ -45,26 +45,25 @@ fn a_value_inside_of_the_clip_range_is_not_clipped_by_rounding() {
     let (mut values, mut old) = (draw(0.1), draw(0.1));
     // In floats `-0.3 + (0.1 - -0.3)` is above 0.1, hence further from 0.
     (values[0], old[0]) = (0.1, -0.3);
-    let sequence = ValueSequence { old_values: old, returns: vec![0.0; 1000], mask: None };
-    let objective = ValueObjective::new(&ValueConfig { clip: 2.0 }, vec![sequence]).unwrap();
+    let config = ValueConfig { clip: 2.0 };
+    let objective = ValueObjective::new(&config, vec![&old], vec![&[0.0; 1000]], Vec::new()).unwrap();
     let found = objective.gradient(0, &values).unwrap();
     assert_eq!(found.clipped, 0.0);
     assert_eq!(found.d_values[0], 0.1 / 1000.0);
+}
+
+fn rows(rows: &[Vec<f64>]) -> Vec<&[f64]> {
+    rows.iter().map(Vec::as_slice).collect()
 }
 
 #[test]
 fn the_value_loss_and_its_derivative() {
     let mut rng = rng(1);
     let old: Vec<Vec<f64>> = (0..3).map(|_| normals(&mut rng, 8)).collect();
-    let sequences: Vec<ValueSequence> = old
-        .iter()
-        .map(|old| ValueSequence {
-            old_values: old.clone(),
-            returns: normals(&mut rng, 8),
-            mask: Some((0..8).map(|token| token != 3).collect()),
-        })
-        .collect();
-    let objective = ValueObjective::new(&ValueConfig { clip: 0.2 }, sequences.clone()).unwrap();
+    let returns: Vec<Vec<f64>> = (0..3).map(|_| normals(&mut rng, 8)).collect();
+    let mask = [true, true, true, false, true, true, true, true];
+    let config = ValueConfig { clip: 0.2 };
+    let objective = ValueObjective::new(&config, rows(&old), rows(&returns), vec![&mask; 3]).unwrap();
     let mut clipped = 0.0;
     for index in 0..3 {
         let values: Vec<f64> = old[index].iter().map(|old| old + 0.5 * rng.normal()).collect();
@@ -80,8 +79,7 @@ fn the_value_loss_and_its_derivative() {
     }
     assert!(clipped >= 2.0, "{clipped}");
     // Old 0, target 1, value 0.5, clip 0.2: max(0.25, 0.64) / 2.
-    let one = ValueSequence { old_values: vec![0.0], returns: vec![1.0], mask: None };
-    let objective = ValueObjective::new(&ValueConfig { clip: 0.2 }, vec![one]).unwrap();
+    let objective = ValueObjective::new(&config, vec![&[0.0]], vec![&[1.0]], Vec::new()).unwrap();
     let gradient = objective.gradient(0, &[0.5]).unwrap();
     assert!((gradient.loss - 0.32).abs() < 1e-15 && gradient.d_values == [0.0]);
 }

@@ -59,7 +59,7 @@ impl Learner for SlowLearner {
         self.inner.forward_backward(&TokenBatch::of(batch.sequences.first().copied()), objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.inner.logprobs(batch)
     }
 
@@ -86,7 +86,7 @@ impl PolicyLearner for SlowLearner {
         self.inner.samplers(lanes, max_num_seqs, max_model_len)
     }
 
-    fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+    fn score(&mut self, batch: &[&TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         self.inner.score(batch, temperature)
     }
 

@@ -23,7 +23,7 @@ const TOKENS: usize = 32;
 /// 16 bits differ by a few hundredths.
 const SAME: f64 = 0.1;
 
-pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
+pub(crate) type Score<'a> = dyn FnMut(&[&TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
 /// Returns the request that all checks send. Its text is cut so that text and image together fill
 /// at most half of the context.
@@ -184,7 +184,7 @@ fn own(
     let start = request.prompt.len();
     let tokens: Vec<u32> = request.prompt.iter().chain(&response.tokens).copied().collect();
     let spans = vec![TurnSpan { turn: 0, start, end: tokens.len() }];
-    let scores = score(&[TokenSequence { tokens, spans }], f64::from(temperature))?;
+    let scores = score(&[&TokenSequence { tokens, spans }], f64::from(temperature))?;
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 

@@ -1,6 +1,7 @@
 //! Errors of inference servers.
 
 use thiserror::Error;
+use turnwise_files::PathError;
 use turnwise_train::TrainError;
 
 use crate::http::NoClient;
@@ -29,14 +30,9 @@ pub enum EngineError {
     /// No server can handle the request.
     #[error("inference servers: {0}")]
     Backend(String),
-    /// The version folder is unreadable or unwritable.
-    #[error("{path}: {source}")]
-    Io {
-        /// File or folder path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// The folder of weight versions cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// A weight version cannot be written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
@@ -77,7 +73,7 @@ impl From<EngineError> for TrainError {
             EngineError::Server { server, reason } => {
                 Self::Config { origin: format!("rollout.engine.urls[{server}]"), reason }
             }
-            EngineError::Io { path, source } => Self::Io { path, source },
+            EngineError::Io(error) => Self::Io(error),
             EngineError::Model(error) => Self::Model(error),
             EngineError::Backend(_) => Self::Sample(turnwise_core::SampleError::Backend(text)),
         }

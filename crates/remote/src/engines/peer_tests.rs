@@ -90,7 +90,7 @@ fn greedy_responses_to_pictures_equal_those_of_the_native_engine() {
         let mut score = |prompt: &[u32]| {
             let tokens = [prompt, &found.tokens].concat();
             let spans = vec![TurnSpan { turn: 0, start: prompt.len(), end: tokens.len() }];
-            learner.score(&[TokenSequence { tokens, spans }], 1.0).unwrap().remove(0).logprobs
+            learner.score(&[&TokenSequence { tokens, spans }], 1.0).unwrap().remove(0).logprobs
         };
         // At temperature 0, the server returns log-probs of temperature 1.
         for (theirs, own) in found.logprobs.iter().zip(score(&shown)) {

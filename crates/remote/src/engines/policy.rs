@@ -170,7 +170,7 @@ impl EnginePolicy {
 
 /// Frees the scoring pass's memory after the work.
 fn scoring<T>(learner: &mut dyn PolicyLearner, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
-    let done = work(&mut |batch: &[TokenSequence], temperature| learner.score(batch, temperature));
+    let done = work(&mut |batch: &[&TokenSequence], temperature| learner.score(batch, temperature));
     learner.release();
     done
 }
@@ -212,7 +212,7 @@ impl Learner for EnginePolicy {
         self.inner.forward_backward(batch, objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.inner.logprobs(batch)
     }
 
@@ -265,11 +265,11 @@ impl PolicyLearner for EnginePolicy {
         report
     }
 
-    fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+    fn score(&mut self, batch: &[&TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         self.inner.score(batch, temperature)
     }
 
-    fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn reference_logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.inner.reference_logprobs(batch)
     }
 

@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use turnwise_files::PathError;
 use turnwise_model::{Adapter, AdapterBase, ModelError, Parameters, save_adapter, save_model};
 use turnwise_text::Tokenizer;
 
@@ -32,7 +33,7 @@ pub(crate) struct VersionFolder {
 }
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
-    move |source| EngineError::Io { path: path.display().to_string(), source }
+    move |source| PathError::new(path, source).into()
 }
 
 impl VersionFolder {

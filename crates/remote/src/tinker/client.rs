@@ -317,7 +317,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the service rejects it.
-    pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
+    pub(crate) fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
 
@@ -343,7 +343,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the service rejects it.
-    pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
+    pub(crate) fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
         let id = model.id.clone();

@@ -26,7 +26,7 @@ mod updates;
 pub use client::{AdamParams, Client, ClientOptions, Dialect, RemoteModel};
 pub use error::TinkerError;
 pub use policy::TinkerPolicy;
-pub use reduction::{Reduction, calibrate};
+pub use reduction::Reduction;
 pub use requests::Timing;
 pub use sampler::TinkerSampler;
 pub use source::TinkerSource;

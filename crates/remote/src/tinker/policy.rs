@@ -96,8 +96,8 @@ impl Learner for TinkerPolicy {
         self.updates.accumulate(&self.client, &self.model, batch, objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        let rows = score(&self.client, &self.model, &batch.iter().collect::<Vec<_>>())?;
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let rows = score(&self.client, &self.model, batch)?;
         Ok(batch.iter().zip(&rows).map(|(sequence, row)| at_responses(sequence, row)).collect())
     }
 
@@ -133,11 +133,11 @@ impl PolicyLearner for TinkerPolicy {
         Ok((0..lanes).map(sampler).collect())
     }
 
-    fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn reference_logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let Some(Reference::Loaded(reference)) = &self.reference else {
             return Err(LearnError::Backend("the reference policy has not been set".into()));
         };
-        let rows = score(&self.client, reference, &batch.iter().collect::<Vec<_>>())?;
+        let rows = score(&self.client, reference, batch)?;
         Ok(batch.iter().zip(&rows).map(|(sequence, row)| at_responses(sequence, row)).collect())
     }
 

@@ -35,7 +35,7 @@ impl Reduction {
     /// No averaging.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
     /// Averages over a sequence's tokens and over the sequences.
-    pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
+    pub(crate) const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
     /// Returns the configured reduction; `None` for `auto`.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
@@ -85,7 +85,7 @@ struct Norms {
 ///
 /// # Errors
 /// Fails if the service reports no gradient norms, or if they match no known reduction.
-pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
+pub(crate) fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);
     client.unload_model(&model)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_core::{Part, TokenSequence, Trajectory};
+use turnwise_core::{Part, TokenBatch, TokenSequence, Trajectory};
 use turnwise_model::vision::{Image, VisionConfig};
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
@@ -80,7 +80,7 @@ fn distance(finished: &Finished, root: &Path, [step, checkpoint]: [u64; 2], pict
     let mut worst = 0.0f32;
     for trajectory in finished.trajectories.iter().filter(|trajectory| trajectory.step == step) {
         let sequences = shown(trajectory, &vision, pictures);
-        let scores = learner.score(&sequences, 0.8).unwrap();
+        let scores = learner.score(&TokenBatch::of(&sequences).sequences, 0.8).unwrap();
         for (sequence, scores) in sequences.iter().zip(scores) {
             let sampled = sequence.spans.iter().flat_map(|span| &trajectory.turns[span.turn].old_logprobs);
             assert_eq!(sampled.clone().count(), scores.logprobs.len());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_agent::with_agents;
-use turnwise_core::{TokenSequence, Trajectory};
+use turnwise_core::{TokenBatch, Trajectory};
 use turnwise_env::registry::Registry;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
@@ -184,7 +184,7 @@ pub(crate) fn distance_to(
     let of_step = finished.trajectories.iter().filter(|trajectory| trajectory.step == step);
     let mut worst = 0.0f32;
     for trajectory in of_step {
-        let sequences: Vec<TokenSequence> = trajectory.sequences.clone();
+        let TokenBatch { sequences, .. } = TokenBatch::of(&trajectory.sequences);
         let scores = learner.score(&sequences, temperature).unwrap();
         for (sequence, scores) in sequences.iter().zip(scores) {
             let sampled = sequence.spans.iter().flat_map(|span| &trajectory.turns[span.turn].old_logprobs);
@@ -398,7 +398,7 @@ fn entropies_come_from_a_scoring_pass_where_credit_reads_them() {
     let policy = Policy::load(&root.join("checkpoints/step-000000")).unwrap();
     let mut learner = NativeLearner::new(policy.weights, LearnerConfig::default()).unwrap();
     for trajectory in &finished.trajectories {
-        let scores = learner.score(&trajectory.sequences, 0.8).unwrap();
+        let scores = learner.score(&TokenBatch::of(&trajectory.sequences).sequences, 0.8).unwrap();
         let entropies: Vec<f32> = scores.into_iter().flat_map(|scores| scores.entropies).collect();
         let filled: Vec<f32> = trajectory.turns.iter().flat_map(|turn| turn.entropies.clone()).collect();
         assert_eq!(filled.len(), entropies.len());

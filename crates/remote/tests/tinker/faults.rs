@@ -31,7 +31,7 @@ const PASSING: [(&str, &[Fault]); 9] = [
 fn updated(setting: &Setting, policy: &mut dyn PolicyLearner, name: &str) -> Vec<f32> {
     let config = setting.config(None, &["objective.kl.coef=0.05"]).unwrap();
     let tokens = setting.sequences();
-    let start = policy.logprobs(&tokens).unwrap();
+    let start = policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap();
     let minibatch = Registries::builtin()
         .loss(&config)
         .unwrap()
@@ -65,7 +65,7 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
     for (path, expected) in [("forward_backward", 5), ("optim_step", 5)] {
         let mut policy = setting.policy(&config).unwrap();
         let before = setting.double.count(path);
-        let start = policy.logprobs(&tokens).unwrap();
+        let start = policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap();
         let minibatch = Registries::builtin()
             .loss(&config)
             .unwrap()
@@ -93,7 +93,7 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
     // A pass without a gradient may be repeated.
     let mut policy = setting.policy(&config).unwrap();
     setting.double.fail("forward", &[Fault::DropAfter, Fault::Status(500)]);
-    assert_eq!(policy.logprobs(&tokens).unwrap().len(), tokens.len());
+    assert_eq!(policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap().len(), tokens.len());
 }
 
 fn options(setting: &Setting, timeout: Duration) -> ClientOptions {
@@ -157,7 +157,7 @@ fn an_expired_session_names_the_way_on() {
         service.session_gone = true;
         service.models.clear();
     }
-    let error = policy.logprobs(&setting.sequences()).unwrap_err();
+    let error = policy.logprobs(&TokenBatch::of(&setting.sequences()).sequences).unwrap_err();
     // It says nothing about the run's numbers, which a divergence would.
     assert!(matches!(error, LearnError::Unavailable(_)));
     let error = error.to_string();

@@ -137,7 +137,10 @@ impl Model {
                 spans: vec![TurnSpan { turn: 0, start: 1, end: example.tokens.len() }],
             })
             .collect();
-        let logprobs = self.learner.logprobs(&sequences).map_err(|error| error.to_string())?;
+        let logprobs = self
+            .learner
+            .logprobs(&TokenBatch::of(&sequences).sequences)
+            .map_err(|error| error.to_string())?;
         if !forward_only {
             let bound = |name: &str, default| config[name].as_f64().unwrap_or(default);
             let bounds = (bound("clip_low_threshold", 0.8), bound("clip_high_threshold", 1.2));

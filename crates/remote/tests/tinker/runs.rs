@@ -127,7 +127,10 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     let mut policy = setting.policy(&config).unwrap();
     let tokens = setting.sequences();
     let loss = Registries::builtin().loss(&config).unwrap();
-    let batch = crate::setting::objective_batch(&tokens, &policy.logprobs(&tokens).unwrap());
+    let batch = crate::setting::objective_batch(
+        &tokens,
+        &policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap(),
+    );
     let minibatch = loss.for_minibatch(batch, &[]).unwrap();
     policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
     policy.step(0.1).unwrap();
@@ -137,7 +140,10 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     // Found with its base here, though the archive names a folder of the service.
     let loaded = Policy::load(&checkpoint.join("policy")).unwrap();
     let mut native = NativeLearner::new(loaded.weights, LearnerConfig::default()).unwrap();
-    let (own, served) = (native.logprobs(&tokens).unwrap(), policy.logprobs(&tokens).unwrap());
+    let (own, served) = (
+        native.logprobs(&TokenBatch::of(&tokens).sequences).unwrap(),
+        policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap(),
+    );
     assert!(turnwise_model::testing::largest_difference(&own, &served) < 1e-5);
 
     // The reference policy of later steps is this one, however the policy moves on.
@@ -145,9 +151,14 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     let minibatch = loss.for_minibatch(crate::setting::objective_batch(&tokens, &own), &[]).unwrap();
     policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
     policy.step(0.1).unwrap();
-    let reference = policy.reference_logprobs(&tokens).unwrap();
+    let reference = policy.reference_logprobs(&TokenBatch::of(&tokens).sequences).unwrap();
     assert!(turnwise_model::testing::largest_difference(&reference, &served) < 1e-6);
-    assert!(turnwise_model::testing::largest_difference(&policy.logprobs(&tokens).unwrap(), &served) > 1e-3);
+    assert!(
+        turnwise_model::testing::largest_difference(
+            &policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap(),
+            &served
+        ) > 1e-3
+    );
 }
 
 #[test]
@@ -197,7 +208,7 @@ fn responses_come_from_the_newest_weights_with_the_learners_logprobs() {
             })
             .collect();
         let sampled: Vec<Vec<f32>> = free.iter().map(|completion| completion.logprobs.clone()).collect();
-        let scored = policy.logprobs(&sequences).unwrap();
+        let scored = policy.logprobs(&TokenBatch::of(&sequences).sequences).unwrap();
         assert!(turnwise_model::testing::largest_difference(&sampled, &scored) < 1e-5);
         assert!(free.iter().all(|completion| completion.weights_version == 0));
         // One session serves all lanes, and the next update makes the next.

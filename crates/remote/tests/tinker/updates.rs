@@ -77,7 +77,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
     let begin = setting.adapter(policy.as_ref(), "begin");
     assert!(begin.is_identity());
     let mut native = setting.native(config, begin.clone());
-    let start = policy.logprobs(&tokens).unwrap();
+    let start = policy.logprobs(&TokenBatch::of(&tokens).sequences).unwrap();
     let loss = Registries::builtin().loss(config).unwrap();
     for _ in 0..2 {
         let (found, expected) = if supervised {

@@ -18,7 +18,7 @@ use regex_automata::{Anchored, Input, MatchKind};
 use super::{SearchError, porter};
 
 /// Stop words, in Lucene's order.
-pub const STOP_WORDS: [&str; 33] = [
+pub(crate) const STOP_WORDS: [&str; 33] = [
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
     "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
     "was", "will", "with",
@@ -27,7 +27,7 @@ pub const STOP_WORDS: [&str; 33] = [
 const LONGEST_STOP_WORD: usize = 5;
 
 /// Maximum token length in UTF-16 code units; longer tokens are split.
-pub const MAX_TOKEN_UNITS: usize = 255;
+pub(crate) const MAX_TOKEN_UNITS: usize = 255;
 
 /// A UTF-16 code unit takes at most three bytes in UTF-8.
 const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;

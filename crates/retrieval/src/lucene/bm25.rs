@@ -47,7 +47,7 @@ pub fn encode_length(length: u32) -> u8 {
 }
 
 /// Returns the smallest number of terms with this norm byte (`SmallFloat.byte4ToInt`).
-pub fn decode_length(norm: u8) -> u32 {
+pub(crate) fn decode_length(norm: u8) -> u32 {
     let norm = u32::from(norm);
     if norm < FREE {
         return norm;

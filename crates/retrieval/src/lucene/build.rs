@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
+use turnwise_files::PathError;
 
 use super::bm25::encode_length;
 use super::invert::Inverter;
@@ -67,7 +68,7 @@ impl IndexBuilder {
     /// Returns [`SearchError::Occupied`] if the folder is not empty, and [`SearchError::Io`] if it
     /// cannot be created or read. Also fails like [`Analyzer::new`].
     pub fn create(folder: &Path, options: BuildOptions) -> Result<Self, SearchError> {
-        let failed = |source| SearchError::Io { path: folder.to_owned(), source };
+        let failed = |source| PathError::new(folder, source);
         fs::create_dir_all(folder).map_err(failed)?;
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
             return Err(SearchError::Occupied { path: folder.to_owned() });
@@ -147,7 +148,7 @@ impl IndexBuilder {
         };
         let Some(folder) = &self.folder else {
             let mut bytes = Vec::new();
-            let failed = |source| SearchError::Io { path: "index in memory".into(), source };
+            let failed = |source| PathError { path: "index in memory".into(), source };
             self.inverter.finish(&mut bytes).map_err(failed)?;
             return SearchIndex::over(Postings::in_memory(bytes)?, &manifest);
         };
@@ -158,7 +159,7 @@ impl IndexBuilder {
             out.flush()?;
             out.get_ref().sync_all()
         };
-        write(self.inverter).map_err(|source| SearchError::Io { path: path.clone(), source })?;
+        write(self.inverter).map_err(|source| PathError::new(&path, source))?;
         manifest.write(folder)?;
         SearchIndex::open(folder)
     }

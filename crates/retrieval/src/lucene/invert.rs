@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
+use turnwise_files::PathError;
+
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
@@ -99,7 +101,7 @@ impl Inverter {
         if self.used > self.memory / 2
             && let Some(folder) = self.folder.clone()
         {
-            let run = self.spill(&folder).map_err(|source| SearchError::Io { path: folder, source })?;
+            let run = self.spill(&folder).map_err(|source| PathError::new(&folder, source))?;
             self.runs.push(run);
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use turnwise_files::PathError;
 
 use super::SearchError;
 
@@ -35,10 +36,11 @@ impl Manifest {
     pub(super) fn write(mut self, folder: &Path) -> Result<(), SearchError> {
         self.files = sizes(folder)?;
         let text = serde_json::to_string_pretty(&self)
-            .map_err(|error| SearchError::Io { path: folder.join(MANIFEST), source: error.into() })?;
+            .map_err(|error| PathError::new(&folder.join(MANIFEST), error.into()))?;
         let path = folder.join(MANIFEST);
         turnwise_files::write_atomically(&path, (text + "\n").as_bytes())
-            .map_err(|source| SearchError::Io { path, source })
+            .map_err(|source| PathError::new(&path, source))?;
+        Ok(())
     }
 
     pub(super) fn read(folder: &Path) -> Result<Self, SearchError> {
@@ -52,7 +54,7 @@ impl Manifest {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.is_dir() => {
                 return Err(SearchError::Unfinished { path: folder.to_owned() });
             }
-            Err(source) => return Err(SearchError::Io { path, source }),
+            Err(source) => return Err(PathError::new(&path, source).into()),
         };
         let damaged =
             |error: serde_json::Error| SearchError::Damaged { path: path.clone(), reason: error.to_string() };
@@ -78,7 +80,7 @@ impl Manifest {
 }
 
 fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
-    let failed = |source| SearchError::Io { path: folder.to_owned(), source };
+    let failed = |source| PathError::new(folder, source);
     let mut sizes = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;

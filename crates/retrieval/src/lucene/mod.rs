@@ -38,14 +38,9 @@ pub enum SearchError {
         /// The regular expression compiler's error.
         reason: String,
     },
-    /// A file or folder is unreadable or unwritable.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// File or folder path.
-        path: PathBuf,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// A file or folder could not be read or written.
+    #[error(transparent)]
+    Io(#[from] turnwise_files::PathError),
     /// The folder is not empty.
     #[error("{}: the folder is not empty; name a new folder, or delete the old index first", path.display())]
     Occupied {

@@ -20,6 +20,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use turnwise_files::PathError;
+
 use super::SearchError;
 use crate::bytes::Bytes;
 
@@ -64,7 +66,7 @@ fn short(bytes: &[u8], at: usize) -> u32 {
 
 impl Postings {
     pub(super) fn open(path: &Path) -> Result<Self, SearchError> {
-        let bytes = Bytes::map(path).map_err(|source| SearchError::Io { path: path.to_owned(), source })?;
+        let bytes = Bytes::map(path).map_err(|source| PathError::new(path, source))?;
         Self::over(bytes, path)
     }
 

@@ -104,7 +104,7 @@ impl ChatChunk {
 
 impl ChatResponse {
     /// Splits a response into one chunk per choice and, if requested, token counts.
-    pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
+    pub(crate) fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();
         for choice in choices {

@@ -43,7 +43,7 @@ impl ApiError {
     }
 
     /// Creates an error for an unknown model (404).
-    pub fn no_model(model: &str, served: &[String]) -> Self {
+    pub(crate) fn no_model(model: &str, served: &[String]) -> Self {
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
         let message = format!("the model `{model}` is not served here; served are: {served}");
         Self::new(404, message).with_param("model").with_code("model_not_found")
@@ -60,7 +60,7 @@ impl ApiError {
     }
 
     /// Sets the invalid field.
-    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+    pub(crate) fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }

@@ -34,7 +34,7 @@ use crate::TextError;
 use crate::whole::wrong;
 
 /// Default time for `strftime_now`: 26 July 2024, the fallback date in Llama's templates.
-pub const FIXED_TIME: i64 = 1_721_952_000;
+pub(crate) const FIXED_TIME: i64 = 1_721_952_000;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]

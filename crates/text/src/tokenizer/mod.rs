@@ -174,7 +174,7 @@ impl Tokenizer {
 
     /// Returns true if the token is found even inside words, so that the text on either side of it
     /// is tokenized separately.
-    pub fn splits_text(&self, id: u32) -> bool {
+    pub(crate) fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
             .get(&id)

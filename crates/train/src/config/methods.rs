@@ -41,7 +41,7 @@ pub struct TurnRdSettings {
 
 impl TurnRdSettings {
     /// Returns the round of a step (from 0).
-    pub fn round_of(&self, step: u64) -> u32 {
+    pub(crate) fn round_of(&self, step: u64) -> u32 {
         u32::try_from(step / self.round_steps).unwrap_or(u32::MAX)
     }
 }

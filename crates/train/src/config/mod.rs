@@ -352,7 +352,7 @@ impl Config {
     }
 
     /// Returns the critic's adapter settings, by default the policy's; `None`: train all weights.
-    pub fn critic_lora(&self) -> Option<&LoraConfig> {
+    pub(crate) fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
 

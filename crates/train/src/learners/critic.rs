@@ -8,7 +8,7 @@ use turnwise_model::{
     Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Parameters, Schedule,
     ScheduleKind, Weights, is_adapter, load_adapter, load_critic, save_adapter, save_model,
 };
-use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
+use turnwise_objective::{ValueConfig, ValueObjective};
 
 use crate::TrainError;
 use crate::config::CriticConfig;
@@ -116,8 +116,8 @@ impl RunCritic {
     }
 
     pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
-        let sequences: Vec<TokenSequence> =
-            batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+        let sequences: Vec<&TokenSequence> =
+            batch.trajectories().flat_map(|trajectory| &trajectory.sequences).collect();
         let mut values = self.critic.values(&sequences)?.into_iter();
         Ok(PerToken::from_rows(
             batch,
@@ -131,10 +131,12 @@ impl RunCritic {
     pub(crate) fn update(
         &mut self,
         tokens: &[&TokenSequence],
-        targets: Vec<ValueSequence>,
+        old_values: Vec<&[f64]>,
+        returns: Vec<&[f64]>,
         report: &mut CriticReport,
     ) -> Result<(), TrainError> {
-        let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
+        let config = ValueConfig { clip: self.settings.clip };
+        let objective = ValueObjective::new(&config, old_values, returns, Vec::new())?;
         let loss = self.critic.forward_backward(&TokenBatch::of(tokens.iter().copied()), &objective)?;
         // The schedule follows the optimizer's update count, which checkpoints restore.
         let schedule = Schedule {

@@ -42,12 +42,16 @@ pub trait PolicyLearner: Learner {
         SamplingReport::default()
     }
 
-    /// Returns the log-probs and entropies of the responses under the current weights, at
+    /// Returns log-probs and entropies of the response tokens under the current weights, at
     /// `temperature` (above 0).
     ///
     /// # Errors
-    /// Fails if unsupported.
-    fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+    /// Fails if this pass is not supported.
+    fn score(
+        &mut self,
+        _batch: &[&TokenSequence],
+        _temperature: f64,
+    ) -> Result<Vec<TokenScores>, LearnError> {
         Err(LearnError::Unsupported("a scoring pass with entropies"))
     }
 
@@ -55,7 +59,7 @@ pub trait PolicyLearner: Learner {
     ///
     /// # Errors
     /// Fails if there is no reference policy.
-    fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn reference_logprobs(&mut self, _batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(LearnError::Unsupported("a reference policy"))
     }
 
@@ -200,7 +204,7 @@ impl Learner for NativePolicy {
         self.learner.forward_backward(batch, objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.learner.logprobs(batch)
     }
 
@@ -242,11 +246,11 @@ impl PolicyLearner for NativePolicy {
             .collect()
     }
 
-    fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+    fn score(&mut self, batch: &[&TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         self.learner.score(batch, temperature)
     }
 
-    fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn reference_logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.learner.reference_logprobs(batch)
     }
 

@@ -46,7 +46,7 @@ impl InputProvider for ModelProvider<'_> {
         let mut openings = Openings { prompter: self.prompter, known: Vec::new() };
         let scored = |request| scored_sequence(batch, request, &mut openings, longest);
         let found: Vec<Option<TokenSequence>> = requests.iter().map(scored).collect::<Result<_, _>>()?;
-        let sequences: Vec<TokenSequence> = found.iter().flatten().cloned().collect();
+        let sequences: Vec<&TokenSequence> = found.iter().flatten().collect();
         let mut scores = self.policy.logprobs(&sequences)?.into_iter();
         Ok(found
             .iter()

@@ -65,7 +65,7 @@ impl MemoryReport {
     }
 
     /// Returns the device's memory if there is one, else the machine's.
-    pub fn trained_in(&self) -> &Memory {
+    pub(crate) fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 

@@ -82,7 +82,7 @@ impl Checkpoint {
     }
 
     /// Returns the path of the critic's optimizer state.
-    pub fn critic_optimizer(&self) -> PathBuf {
+    pub(crate) fn critic_optimizer(&self) -> PathBuf {
         self.path.join("critic-optimizer.safetensors")
     }
 
@@ -155,12 +155,14 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Returns the newest checkpoint with correct checksums. `report` gets a message about each newer,
-/// broken one.
+/// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
 ///
 /// # Errors
-/// Fails if there is none.
-pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
+/// Fails if there is no such checkpoint.
+pub(crate) fn latest_verified(
+    run: &RunDirectory,
+    mut report: impl FnMut(String),
+) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
             Ok(()) => return Ok(checkpoint),
@@ -194,7 +196,7 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
 ///
 /// # Errors
 /// Fails on I/O errors.
-pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
+pub(crate) fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
             let label = checkpoint.position.label();
@@ -211,7 +213,7 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
 ///
 /// # Errors
 /// Fails on I/O errors.
-pub fn prune(
+pub(crate) fn prune(
     run: &RunDirectory,
     written: Position,
     keep: usize,

@@ -153,7 +153,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Fails on I/O errors.
-    pub fn set_status(
+    pub(crate) fn set_status(
         &self,
         state: RunStatus,
         position: Position,
@@ -166,7 +166,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Fails on I/O errors.
-    pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
+    pub(crate) fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
         let reason = Some(reason.to_owned());
         let state = RunStatus::Failed;
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })

@@ -104,7 +104,7 @@ impl Learning {
     }
 
     /// Returns the current warnings that are new since the last call.
-    pub fn new_warnings(&mut self, config: &Config) -> Vec<String> {
+    pub(crate) fn new_warnings(&mut self, config: &Config) -> Vec<String> {
         let now = self.troubles(config);
         let known = std::mem::replace(&mut self.warned, now.iter().map(|(trouble, _)| *trouble).collect());
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
@@ -259,7 +259,7 @@ fn truncated_cause(config: &Config, share: f64) -> String {
 }
 
 /// Returns a batch's first invalid response, shortened.
-pub fn unread_response(batch: &Batch) -> Option<String> {
+pub(crate) fn unread_response(batch: &Batch) -> Option<String> {
     let turn = batch.trajectories().flat_map(|trajectory| &trajectory.turns).find(|turn| !turn.valid)?;
     let mut text: String = turn.response.chars().take(EXAMPLE).collect();
     if text.len() < turn.response.len() {

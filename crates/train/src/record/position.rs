@@ -33,7 +33,7 @@ impl Position {
     }
 
     /// Returns the finished RL steps.
-    pub fn rl_step(self) -> u64 {
+    pub(crate) fn rl_step(self) -> u64 {
         if self.phase == Phase::Rl { self.step } else { 0 }
     }
 }

@@ -61,7 +61,7 @@ impl Prompter<'_> {
     }
 
     /// Returns the tokens of a demonstrated summary, including its end.
-    pub fn demonstrated_summary(&self, summary: &str) -> Vec<u32> {
+    pub(crate) fn demonstrated_summary(&self, summary: &str) -> Vec<u32> {
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
             let mut ids = self.tokenizer.encode(&after_opening(chat.opening(), summary));
             ids.push(chat.close());

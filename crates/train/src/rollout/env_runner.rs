@@ -145,7 +145,7 @@ impl EnvRunner {
     }
 
     /// Hides the pictures of a step's trajectories before writing ([`PicturePrompts::hide`]).
-    pub fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
+    pub(crate) fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
         let Some(pictures) = &self.pictures else { return };
         let trained = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         trained.chain(others).for_each(|trajectory| pictures.hide(trajectory));

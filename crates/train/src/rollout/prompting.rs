@@ -213,7 +213,7 @@ impl Prompter<'_> {
     }
 
     /// Returns the calls of a demonstrated action, with ids as in a rollout.
-    pub fn demonstrated_calls(&self, action: &str, turn: usize) -> Vec<ToolCall> {
+    pub(crate) fn demonstrated_calls(&self, action: &str, turn: usize) -> Vec<ToolCall> {
         if self.template.rules().style != Style::Call {
             return Vec::new();
         }

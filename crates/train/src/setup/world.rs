@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Returns the tasks, for threads that may outlive a call.
-    pub fn shared_task_set(&self) -> Arc<dyn TaskSet> {
+    pub(crate) fn shared_task_set(&self) -> Arc<dyn TaskSet> {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 

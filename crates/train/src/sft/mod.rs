@@ -184,7 +184,7 @@ impl BatchPlan {
     }
 
     /// Plans `epochs` passes. The last update may be smaller.
-    pub fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
+    pub(crate) fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
         // An upper bound: each update has at least one sequence.
         let all = Self::new(lengths, batch_tokens, lengths.len() as u64 * epochs, run_seed);
         let mut left = lengths.len() * epochs as usize;

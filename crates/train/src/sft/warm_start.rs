@@ -81,7 +81,7 @@ impl<'a> WarmStart<'a> {
             let number = rest.iter().take_while(fits).count().max(1);
             let (batch, after) = rest.split_at(number);
             rest = after;
-            let batch: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
+            let batch: Vec<&TokenSequence> = batch.iter().map(|sequence| &sequence.tokens).collect();
             for logprobs in policy.logprobs(&batch)? {
                 sum -= logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
                 count += logprobs.len();

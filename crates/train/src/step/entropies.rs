@@ -31,8 +31,8 @@ pub(crate) fn fill_entropies(
         }
         return Ok(());
     }
-    let sequences: Vec<TokenSequence> =
-        wanting.iter().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+    let sequences: Vec<&TokenSequence> =
+        wanting.iter().flat_map(|trajectory| &trajectory.sequences).collect();
     if sequences.is_empty() {
         return Ok(());
     }

@@ -10,6 +10,10 @@ use turnwise_text::TextError;
 use crate::config::Layout;
 use crate::rollout::prompting::Prompter;
 
+/// Masked-context sequences of outlier turns, `[trajectory][outlier turn]` in batch order, each with
+/// its turn.
+pub type MaskedTurns = Vec<Vec<(usize, TokenSequence)>>;
+
 /// Creates masked prompts.
 pub struct MaskedPrompts<'a> {
     /// Encodes prompts.
@@ -82,7 +86,7 @@ impl MaskedPrompts<'_> {
         batch: &Batch,
         outliers: &PerTurn<bool>,
         max_model_len: usize,
-    ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TextError> {
+    ) -> Result<MaskedTurns, TextError> {
         let masks = outliers.rows();
         batch
             .trajectories()

@@ -15,7 +15,6 @@ use crate::record::metrics::Metrics;
 use crate::record::state::RunState;
 use crate::step::credit::Credited;
 use crate::step::rewards::ShapedRewards;
-use crate::step::training_set::TrainingSet;
 use crate::step::update::{UpdateReport, schedule};
 
 #[derive(Debug, Default)]
@@ -66,17 +65,11 @@ impl StepMetrics {
         }
     }
 
-    pub(crate) fn updated(
-        &mut self,
-        report: &UpdateReport,
-        mut decomposer: Metrics,
-        set: &TrainingSet,
-        batch: &Batch,
-    ) {
-        if let Some(turns) = set.masked_too_long {
+    pub(crate) fn updated(&mut self, report: &UpdateReport, mut decomposer: Metrics, batch: &Batch) {
+        if let Some(turns) = report.set.masked_too_long {
             self.metrics.set("outliers/masked_too_long", turns as f64);
         }
-        if let Some(sums) = &set.corrected {
+        if let Some(sums) = &report.set.corrected {
             for (tag, value) in [
                 ("correction/kl", sums.mean(sums.kl)),
                 ("correction/k3", sums.mean(sums.k3)),
@@ -88,7 +81,7 @@ impl StepMetrics {
                 self.metrics.set(tag, value);
             }
         }
-        if let Some(filtered) = set.filtered {
+        if let Some(filtered) = report.set.filtered {
             let share = filtered as f64 / batch.trajectories().count().max(1) as f64;
             self.metrics.set("rollout/compact_filtered", share);
         }
@@ -263,7 +256,7 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
 /// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. It is
 /// due to different numerics and, with `rollout.max_staleness`, to changed weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
-    let mut sequences: Vec<TokenSequence> = Vec::new();
+    let mut sequences: Vec<&TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();
     for trajectory in batch.trajectories().take(MISMATCH_SAMPLE) {
         for sequence in &trajectory.sequences {
@@ -275,7 +268,7 @@ pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<
                     .copied()
                     .collect(),
             );
-            sequences.push(sequence.clone());
+            sequences.push(sequence);
         }
     }
     let scored = policy.logprobs(&sequences)?;

@@ -28,7 +28,7 @@ use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
 use crate::step::metrics::{StepMetrics, mismatch};
 use crate::step::rewards::shape_rewards;
-use crate::step::training_set::training_set;
+use crate::step::training_set::{masked_turns, training_set};
 use crate::step::update::update;
 
 pub(crate) struct Method<'a> {
@@ -59,7 +59,7 @@ pub(crate) fn step(
 ) -> Result<Option<Stepped>, TrainError> {
     let (config, at) = (method.config, state.position.step);
     let mut record = StepMetrics::default();
-    let StepContext { rollouts, observer, .. } = context;
+    let StepContext { directory, rollouts, observer, .. } = context;
     let Some(mut sampled) =
         record.timed("rollout", || rollouts.next(learners, state, *observer, context.stop))?
     else {
@@ -79,20 +79,19 @@ pub(crate) fn step(
     let credit = record.timed("credit", || assign(&mut batch, model_inputs, method, at))?;
     record.credited(&batch, &shaped, &credit);
 
-    let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // Updates use the training set's copies.
+    let masked = record.timed("passes", || masked_turns(&batch, &credit, &loss, runner, learners, config))?;
+    let set = record.timed("passes", || training_set(&batch, &credit, &masked, &loss, learners, config))?;
+    let result = record.timed("update", || update(&set, &loss, learners, config, at));
+    // From here on the batch is only counted and written.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
-    let mut report = record
-        .timed("update", || update(&set.trajectories, &loss, learners, config, at))
-        .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
+    let mut report = result.map_err(|error| directory.keep_diverged(error, state.position, &batch))?;
     report.record_clipped(&mut batch);
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
-    record.updated(&report, learnt, &set, &batch);
+    record.updated(&report, learnt, &batch);
 
     let done = Position { step: at + 1, ..state.position };
     if config.train.save_trajectories {
-        record
-            .timed("record", || write_trajectories(context.directory, done, &batch, &mut sampled.masked))?;
+        record.timed("record", || write_trajectories(directory, done, &batch, &mut sampled.masked))?;
     }
     let metrics = record.finish(&shaped, &loss, state, config);
     state.kl_coef = report.next_kl_coef(&loss, shaped.reference_kl).unwrap_or(state.kl_coef);

@@ -45,8 +45,8 @@ fn subtract_reward_kl(
 ) -> Result<f64, TrainError> {
     let (mut sum, mut tokens) = (0.0, 0.0);
     let estimator = loss.config().kl.estimator;
-    let sequences: Vec<TokenSequence> =
-        batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+    let sequences: Vec<&TokenSequence> =
+        batch.trajectories().flat_map(|trajectory| &trajectory.sequences).collect();
     let mut own = if anew { policy.logprobs(&sequences)?.into_iter() } else { Vec::new().into_iter() };
     let mut scored = policy.reference_logprobs(&sequences)?.into_iter();
     for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::gae::TokenAdvantages;
-use turnwise_objective::{
-    Advantages, CorrectionSums, Loss, ObjectiveSequence, RolloutCorrection, ValueSequence,
-};
+use turnwise_objective::{Advantages, CorrectionSums, Loss, ObjectiveSequence, RolloutCorrection};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -15,25 +13,31 @@ use crate::learners::Learners;
 use crate::learners::policy::PolicyLearner;
 use crate::rollout::EnvRunner;
 use crate::step::credit::Credited;
-use crate::step::masked_contexts::MaskedPrompts;
+use crate::step::masked_contexts::{MaskedPrompts, MaskedTurns};
 
-pub(crate) struct TrainingSet {
-    pub(crate) trajectories: Vec<TrainingTrajectory>,
+/// The sequences to train on, which borrow the step's batch and credit.
+pub(crate) struct TrainingSet<'a> {
+    pub(crate) trajectories: Vec<TrainingTrajectory<'a>>,
+    pub(crate) report: SetReport,
+}
+
+/// What the step's metrics report of a training set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SetReport {
     /// `None` if there is no masked-context pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
 }
 
-pub(crate) fn training_set(
-    batch: &Batch,
-    credit: &Credited,
+pub(crate) fn training_set<'a>(
+    batch: &'a Batch,
+    credit: &'a Credited,
+    masked: &'a MaskedTurns,
     loss: &Loss,
-    runner: &EnvRunner,
     learners: &mut Learners,
-    config: &Config,
-) -> Result<TrainingSet, TrainError> {
-    let masked = masked_sequences(batch, credit, loss, runner, learners, config)?;
+    config: &'a Config,
+) -> Result<TrainingSet<'a>, TrainError> {
     let masked_too_long = credit.report.outliers.as_ref().filter(|_| !masked.is_empty()).map(|outliers| {
         let wanted = batch.trajectories().zip(outliers.mask.rows()).map(|(trajectory, mask)| {
             let with_tokens = trajectory.turns.iter().zip(mask);
@@ -47,7 +51,7 @@ pub(crate) fn training_set(
             advantages: &credit.report.advantages,
             tokens: credit.report.tokens.as_ref(),
             values: credit.values.as_ref(),
-            masked: &masked,
+            masked,
             skip_zero: may_skip_zero(loss, learners, config),
             skip_equal_groups: config.train.skip_equal_groups,
             filter: config.rollout.compact_filter.as_ref(),
@@ -67,21 +71,22 @@ pub(crate) fn training_set(
     if loss.passes().reference_logprobs {
         reference_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
-    Ok(TrainingSet { trajectories, masked_too_long, filtered, corrected })
+    Ok(TrainingSet { trajectories, report: SetReport { masked_too_long, filtered, corrected } })
 }
 
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-fn masked_sequences(
+/// Returns the masked sequences of outlier turns; empty if the loss needs none.
+pub(crate) fn masked_turns(
     batch: &Batch,
     credit: &Credited,
     loss: &Loss,
     runner: &EnvRunner,
     learners: &Learners,
     config: &Config,
-) -> Result<Vec<Vec<(usize, TokenSequence)>>, TrainError> {
+) -> Result<MaskedTurns, TrainError> {
     let (Some(pass), Some(outliers)) = (loss.passes().masked_context, &credit.report.outliers) else {
         return Ok(Vec::new());
     };
@@ -96,24 +101,24 @@ fn masked_sequences(
 
 /// A sequence with its loss inputs.
 #[derive(Clone, Debug)]
-pub struct TrainingSequence {
+pub struct TrainingSequence<'a> {
     /// Group index in the rollout.
     pub group: usize,
     /// Trajectory index in the group.
     pub member: usize,
     /// Token ids and response spans.
-    pub tokens: TokenSequence,
+    pub tokens: &'a TokenSequence,
     /// Loss inputs per token and turn.
     pub objective: Arc<ObjectiveSequence>,
     /// Outlier turns as masked-context sequences, each with the index of its span.
-    pub masked_contexts: Vec<(usize, TokenSequence)>,
-    /// Inputs of the critic's loss.
-    pub values: Option<ValueSequence>,
+    pub masked_contexts: Vec<(usize, &'a TokenSequence)>,
+    /// The critic's old values and targets, one per response token.
+    pub values: Option<(&'a [f64], &'a [f64])>,
     /// If false, the sequence gets no forward pass, but counts in the loss's means.
     pub has_gradient: bool,
 }
 
-impl TrainingSequence {
+impl TrainingSequence<'_> {
     /// Returns the loss inputs for changes; no minibatch shares them yet.
     fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
         Arc::make_mut(&mut self.objective)
@@ -121,7 +126,7 @@ impl TrainingSequence {
 }
 
 /// Sequences of a trajectory, which stay in one minibatch.
-pub type TrainingTrajectory = Vec<TrainingSequence>;
+pub type TrainingTrajectory<'a> = Vec<TrainingSequence<'a>>;
 
 /// Inputs of a training set.
 #[derive(Clone, Copy)]
@@ -146,7 +151,7 @@ pub struct SetInputs<'a> {
 /// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
 /// response tokens and, with `skip_equal_groups`, groups of equal returns. Trajectories dropped by
 /// `filter` or `skip_zero` are included, but have no gradient.
-pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
+pub fn paired<'a>(batch: &'a Batch, inputs: &SetInputs<'a>) -> Vec<TrainingTrajectory<'a>> {
     let mut set = Vec::new();
     let mut row = 0;
     for (index, (group, group_advantages)) in batch.groups.iter().zip(inputs.advantages.groups()).enumerate()
@@ -188,20 +193,17 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     objective.advantages =
                         Advantages::PerToken(found.advantages[(index, member)][tokens.clone()].to_vec());
                 }
-                let values = inputs.tokens.zip(inputs.values).map(|(found, values)| ValueSequence {
-                    old_values: values[(index, member)][tokens.clone()].to_vec(),
-                    returns: found.returns[(index, member)][tokens.clone()].to_vec(),
-                    mask: None,
+                let values = inputs.tokens.zip(inputs.values).map(|(found, values)| {
+                    let (old_values, returns) = (&values[(index, member)], &found.returns[(index, member)]);
+                    (&old_values[tokens.clone()], &returns[tokens.clone()])
                 });
                 let span_of = |turn: usize| sequence.spans.iter().position(|span| span.turn == turn);
-                let masked_contexts = masked
-                    .iter()
-                    .filter_map(|(turn, tokens)| Some((span_of(*turn)?, tokens.clone())))
-                    .collect();
+                let masked_contexts =
+                    masked.iter().filter_map(|(turn, tokens)| Some((span_of(*turn)?, tokens))).collect();
                 sequences.push(TrainingSequence {
                     group: index,
                     member,
-                    tokens: sequence.clone(),
+                    tokens: sequence,
                     objective: Arc::new(objective),
                     masked_contexts,
                     values,
@@ -218,7 +220,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
 
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
-    set: &mut [TrainingTrajectory],
+    set: &mut [TrainingTrajectory<'_>],
 ) -> Result<Vec<Vec<f32>>, TrainError> {
     let logprobs = policy.logprobs(&all_tokens(set))?;
     let replaced = with_gradient(set)
@@ -229,7 +231,7 @@ fn recompute_old_logprobs(
 
 fn correct(
     correction: &RolloutCorrection,
-    set: &mut [TrainingTrajectory],
+    set: &mut [TrainingTrajectory<'_>],
     sampled: &[Vec<f32>],
 ) -> Result<CorrectionSums, TrainError> {
     let mut sums = CorrectionSums::default();
@@ -241,7 +243,7 @@ fn correct(
 
 fn reference_logprobs(
     policy: &mut dyn PolicyLearner,
-    set: &mut [TrainingTrajectory],
+    set: &mut [TrainingTrajectory<'_>],
 ) -> Result<(), TrainError> {
     let logprobs = policy.reference_logprobs(&all_tokens(set))?;
     for (sequence, logprobs) in with_gradient(set).zip(logprobs) {
@@ -250,12 +252,14 @@ fn reference_logprobs(
     Ok(())
 }
 
-fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
+fn with_gradient<'s, 'a>(
+    set: &'s mut [TrainingTrajectory<'a>],
+) -> impl Iterator<Item = &'s mut TrainingSequence<'a>> {
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }
 
-fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
-    with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
+fn all_tokens<'a>(set: &mut [TrainingTrajectory<'a>]) -> Vec<&'a TokenSequence> {
+    with_gradient(set).map(|sequence| sequence.tokens).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::config::{Config, Shuffle};
 use crate::learners::Learners;
 use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
-use crate::step::training_set::{TrainingSequence, TrainingTrajectory};
+use crate::step::training_set::{SetReport, TrainingSequence, TrainingSet, TrainingTrajectory};
 
 /// Statistics of a step's updates, summed over minibatches.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,7 @@ pub struct UpdateReport {
     /// Metrics of the gradient scaling by name, averaged over updates.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
+    pub(crate) set: SetReport,
     /// [`turnwise_core::Turn::clipped`] by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
@@ -50,7 +51,7 @@ impl UpdateReport {
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 
-    fn count_clipped(&mut self, sequence: &TrainingSequence, branches: &[Surrogate]) {
+    fn count_clipped(&mut self, sequence: &TrainingSequence<'_>, branches: &[Surrogate]) {
         let mut rest = branches;
         for span in &sequence.tokens.spans {
             let (own, after) = rest.split_at((span.end - span.start).min(rest.len()));
@@ -89,13 +90,14 @@ impl UpdateReport {
 /// # Errors
 /// Fails on NaN or infinity, without applying the update if possible.
 pub(crate) fn update(
-    set: &[TrainingTrajectory],
+    set: &TrainingSet<'_>,
     loss: &Loss,
     learners: &mut Learners,
     config: &Config,
     at: u64,
 ) -> Result<UpdateReport, TrainError> {
-    let mut report = UpdateReport::default();
+    let mut report = UpdateReport { set: set.report.clone(), ..UpdateReport::default() };
+    let set = set.trajectories.as_slice();
     let (epochs, minibatches) = (config.train.ppo_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
     // The critic's first values are meaningless.
@@ -115,8 +117,10 @@ pub(crate) fn update(
                 continue;
             }
             if let Some(critic) = &mut learners.critic {
-                let targets = found.sequences.iter().filter_map(|sequence| sequence.values.clone()).collect();
-                critic.update(&found.batch.sequences, targets, report.critic.get_or_insert_default())?;
+                let (old_values, returns) =
+                    found.sequences.iter().filter_map(|sequence| sequence.values).unzip();
+                let report = report.critic.get_or_insert_default();
+                critic.update(&found.batch.sequences, old_values, returns, report)?;
             }
             if policy_too {
                 let index = ((of_policy as usize * epochs + epoch) * minibatches + minibatch) as u64;
@@ -134,7 +138,7 @@ pub(crate) fn update(
     Ok(report)
 }
 
-fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
+fn shuffled(set: &[TrainingTrajectory<'_>], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     match shuffle {
         Shuffle::Trajectories => rng.shuffle(&mut order),
@@ -161,21 +165,21 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 }
 
 struct Minibatch<'a> {
-    sequences: Vec<&'a TrainingSequence>,
+    sequences: Vec<&'a TrainingSequence<'a>>,
     batch: TokenBatch<'a>,
     left_out: LeftOut,
 }
 
 impl<'a> Minibatch<'a> {
-    fn of(all: impl Iterator<Item = &'a TrainingSequence>) -> Self {
+    fn of(all: impl Iterator<Item = &'a TrainingSequence<'a>>) -> Self {
         let (sequences, others): (Vec<_>, Vec<_>) = all.partition(|sequence| sequence.has_gradient);
         let mut left_out = LeftOut::default();
         for sequence in others {
             left_out.add(&sequence.objective);
         }
-        let mut batch = TokenBatch::of(sequences.iter().map(|data| &data.tokens));
+        let mut batch = TokenBatch::of(sequences.iter().map(|data| data.tokens));
         for (sequence, data) in sequences.iter().enumerate() {
-            let context = |(span, tokens): &'a (_, _)| MaskedContext { sequence, span: *span, tokens };
+            let context = |&(span, tokens): &(_, _)| MaskedContext { sequence, span, tokens };
             batch.masked_contexts.extend(data.masked_contexts.iter().map(context));
         }
         Self { sequences, batch, left_out }
@@ -244,11 +248,11 @@ mod tests {
 
     use super::*;
 
-    fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
+    fn set<'a>(groups: &[usize], tokens: &'a TokenSequence) -> Vec<TrainingTrajectory<'a>> {
         let sequence = |group| TrainingSequence {
             group,
             member: 0,
-            tokens: TokenSequence { tokens: vec![1, 2], spans: Vec::new() },
+            tokens,
             objective: Arc::new(ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new())),
             masked_contexts: Vec::new(),
             values: None,
@@ -270,7 +274,8 @@ mod tests {
 
     #[test]
     fn groups_stay_together_where_groups_are_shuffled() {
-        let set = set(&[4, 4, 0, 3, 4]);
+        let tokens = TokenSequence { tokens: vec![1, 2], spans: Vec::new() };
+        let set = set(&[4, 4, 0, 3, 4], &tokens);
         let mut orders = std::collections::BTreeSet::new();
         let mut mixed = 0;
         for seed in 0..20 {

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use turnwise_core::TokenBatch;
+
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
 use turnwise_train::config::Config;
@@ -53,7 +55,7 @@ fn log_ratios(root: &Path, checkpoint: &Path, temperature: f64) -> Vec<f64> {
     let mut learner = NativeLearner::new(policy.weights, LearnerConfig::default()).unwrap();
     let mut ratios = Vec::new();
     for trajectory in read_trajectories(&root.join("trajectories/step-000002.jsonl.zst")).unwrap() {
-        let scored = learner.score(&trajectory.sequences, temperature).unwrap();
+        let scored = learner.score(&TokenBatch::of(&trajectory.sequences).sequences, temperature).unwrap();
         for (sequence, scored) in trajectory.sequences.iter().zip(scored) {
             let sampled = sequence.spans.iter().flat_map(|span| &trajectory.turns[span.turn].old_logprobs);
             ratios.extend(scored.logprobs.iter().zip(sampled).map(|(now, then)| f64::from(now - then)));

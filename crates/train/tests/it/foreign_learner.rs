@@ -147,14 +147,13 @@ impl Learner for TablePolicy {
         if !batch.masked_contexts.is_empty() {
             return Err(LearnError::Unsupported("masked contexts"));
         }
-        let batch: Vec<TokenSequence> = batch.sequences.iter().copied().cloned().collect();
         let mut report = LossReport::default();
         if self.diverges {
             report.loss = f64::NAN;
             return Ok(report);
         }
-        let logprobs = self.logprobs(&batch)?;
-        for (index, (sequence, logprobs)) in batch.iter().zip(&logprobs).enumerate() {
+        let logprobs = self.logprobs(&batch.sequences)?;
+        for (index, (sequence, logprobs)) in batch.sequences.iter().zip(&logprobs).enumerate() {
             let statistics = TokenStatistics { logprobs, entropies: &[], reference_kls: &[] };
             let found = objective.evaluate(index, statistics)?;
             let mut first = 0;
@@ -173,12 +172,12 @@ impl Learner for TablePolicy {
         Ok(report)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let of = |sequence: &TokenSequence| {
             let written = self.written(sequence).into_iter().zip(&sequence.spans);
             written.flat_map(|(response, span)| self.table.logprobs(response, span.len())).collect()
         };
-        Ok(batch.iter().map(of).collect())
+        Ok(batch.iter().copied().map(of).collect())
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {

@@ -40,8 +40,8 @@ fn final_weights(root: &Path) -> Weights {
 
 fn moves(trajectories: &[Trajectory], weights: Weights) -> [f64; 2] {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
-    let sequences: Vec<TokenSequence> =
-        trajectories.iter().flat_map(|trajectory| trajectory.sequences.clone()).collect();
+    let sequences: Vec<&TokenSequence> =
+        trajectories.iter().flat_map(|trajectory| &trajectory.sequences).collect();
     let after = learner.logprobs(&sequences).unwrap();
     let turns = trajectories.iter().flat_map(|trajectory| {
         let advantages = trajectory.advantages.as_ref().unwrap();

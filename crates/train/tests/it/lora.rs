@@ -41,7 +41,7 @@ fn logprobs(weights: Weights) -> Vec<f32> {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let tokens: Vec<u32> = (0..40).map(|index| (index * 37 + 5) % 200).collect();
     let sequence = TokenSequence { tokens, spans: vec![TurnSpan { turn: 0, start: 1, end: 40 }] };
-    learner.logprobs(&[sequence]).unwrap().remove(0)
+    learner.logprobs(&[&sequence]).unwrap().remove(0)
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {

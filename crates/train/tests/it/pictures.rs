@@ -177,7 +177,7 @@ fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
         let start = tokens.len();
         tokens.extend(&response);
         let span = TurnSpan { turn: 0, start, end: tokens.len() };
-        policy.logprobs(&[TokenSequence { tokens, spans: vec![span] }]).unwrap().remove(0)
+        policy.logprobs(&[&TokenSequence { tokens, spans: vec![span] }]).unwrap().remove(0)
     };
     let [first, second] = [&shown[0].1, &shown[1].1].map(&mut logprobs);
     assert_ne!(first, second, "the picture was swapped, and nothing changed");

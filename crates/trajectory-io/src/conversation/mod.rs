@@ -94,7 +94,7 @@ impl ChatMessage {
     }
 
     /// Returns OpenAI's format, with arguments as text.
-    pub fn to_openai(&self) -> Value {
+    pub(crate) fn to_openai(&self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), json!(self.role));
         message.insert("content".into(), json!(self.content));
@@ -119,7 +119,7 @@ impl ChatMessage {
 
 impl ChatCall {
     /// Returns the arguments as the model wrote them.
-    pub fn arguments_text(&self) -> String {
+    pub(crate) fn arguments_text(&self) -> String {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
 
@@ -218,7 +218,7 @@ impl Conversation {
     }
 
     /// Splits off the messages before the first turn.
-    pub fn split_prompt(&self) -> (&[ChatMessage], &[ChatMessage]) {
+    pub(crate) fn split_prompt(&self) -> (&[ChatMessage], &[ChatMessage]) {
         let first = self.messages.iter().position(|message| message.sampled);
         self.messages.split_at(first.unwrap_or(self.messages.len()))
     }

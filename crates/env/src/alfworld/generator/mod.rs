@@ -152,7 +152,7 @@ const ATTEMPTS: u64 = 200;
 ///
 /// # Errors
 /// Returns [`EnvError::Other`] with the key of an invalid setting.
-pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
+pub(crate) fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
     make(config, game_file)
 }
 

@@ -71,7 +71,7 @@ impl Api {
     }
 
     /// Finds an API by Python class.
-    pub fn of_class(class: &str) -> Option<Self> {
+    pub(crate) fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 

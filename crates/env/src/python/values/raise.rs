@@ -41,7 +41,7 @@ impl Raise {
     }
 
     /// Creates a `TypeError`.
-    pub fn type_error(text: impl Into<String>) -> Self {
+    pub(crate) fn type_error(text: impl Into<String>) -> Self {
         Self::new(Class::Type, text)
     }
 
@@ -51,12 +51,12 @@ impl Raise {
     }
 
     /// Creates the `KeyError` of a missing key.
-    pub fn key_error(key: &Value) -> Self {
+    pub(crate) fn key_error(key: &Value) -> Self {
         Self::new(Class::Lookup, key.repr())
     }
 
     /// Creates the `AttributeError` of a missing attribute.
-    pub fn no_attribute(value: &Value, attribute: &str) -> Self {
+    pub(crate) fn no_attribute(value: &Value, attribute: &str) -> Self {
         let text = format!("'{}' object has no attribute '{attribute}'", value.type_name());
         Self::new(Class::Attribute, text)
     }

@@ -53,7 +53,7 @@ impl Value {
     }
 
     /// Appends `repr(value)`.
-    pub fn write_repr(&self, out: &mut String) {
+    pub(crate) fn write_repr(&self, out: &mut String) {
         match self {
             Self::None => out.push_str("None"),
             Self::Bool(true) => out.push_str("True"),
@@ -127,7 +127,7 @@ impl Value {
     }
 
     /// Returns true for an integer with more digits than Python prints.
-    pub fn is_too_long(&self) -> bool {
+    pub(crate) fn is_too_long(&self) -> bool {
         match self {
             // 3.32 bits per digit: counts digits only near the limit.
             Self::Big(value) if value.bits() < 14_000 => false,

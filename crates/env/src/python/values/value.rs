@@ -50,7 +50,7 @@ impl Dict {
     }
 
     /// Creates a dictionary from distinct keys.
-    pub fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
+    pub(crate) fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
         Self(entries)
     }
 
@@ -65,7 +65,7 @@ impl Dict {
     }
 
     /// Returns a string key's value.
-    pub fn get_str(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known.as_str() == Some(key)).map(|(_, value)| value)
     }
 
@@ -141,12 +141,12 @@ impl Value {
     }
 
     /// Returns the dictionary if the value is one.
-    pub fn as_dict(&self) -> Option<&Dict> {
+    pub(crate) fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
 
     /// Returns a list's items.
-    pub fn as_list(&self) -> Option<&[Value]> {
+    pub(crate) fn as_list(&self) -> Option<&[Value]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
@@ -181,7 +181,7 @@ impl Value {
     }
 
     /// Compares values and all nested types, ignoring the order of dictionaries.
-    pub fn is_identical(&self, other: &Self) -> bool {
+    pub(crate) fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))
         };

@@ -19,10 +19,10 @@ pub const STOP: &str = "###STOP###";
 /// Ends a conversation that was transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
 /// Ends a conversation whose subject the scenario does not cover.
-pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
+pub(crate) const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
 /// The agent's greeting, to which the user's first message replies.
-pub const GREETING: &str = "Hi! How can I help you today?";
+pub(crate) const GREETING: &str = "Hi! How can I help you today?";
 
 /// Returns true if a message ends the conversation.
 pub fn ends(words: &str) -> bool {

@@ -17,7 +17,7 @@ use self::vocabulary::{BRANDS, CATEGORIES, Category, Kind, OptionList, SERIES};
 use super::product::{HumanInstruction, Product, ProductOption};
 
 /// Default number of products.
-pub const DEFAULT_PRODUCTS: u32 = 12_000;
+pub(crate) const DEFAULT_PRODUCTS: u32 = 12_000;
 
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
@@ -41,11 +41,6 @@ impl Default for GeneratorConfig {
 /// Iterates over the generated products.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
-}
-
-/// Returns the category names, in index order.
-pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
-    CATEGORIES.iter().map(|category| category.name)
 }
 
 /// Generates one product.

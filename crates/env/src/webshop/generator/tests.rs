@@ -115,6 +115,6 @@ proptest! {
             prop_assert!(option.values.iter().all(|value| *value == value.to_lowercase()));
         }
         prop_assert!(product.product_category.matches(" › ").count() >= 1);
-        prop_assert!(categories().any(|name| name == product.category));
+        prop_assert!(CATEGORIES.iter().any(|category| category.name == product.category));
     }
 }

@@ -22,7 +22,7 @@ pub struct Answer {
 }
 
 /// Returns the scores of Anserini's `ScoreTiesAdjusterReranker` for sorted results.
-pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
+pub(crate) fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
     for hit in hits {

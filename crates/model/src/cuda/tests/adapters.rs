@@ -19,7 +19,10 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let policy = adapted(weights(config, 3), 1, critic);
         let Some([mut host, mut device]) = both(&policy, settings()) else { return };
         let batch = batch(VOCABULARY, 5);
-        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        let (expected, found) = (
+            host.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+            device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+        );
         assert!(apart(&found, &expected) < LOGPROBS, "{}", apart(&found, &expected));
         let objective: &dyn Objective = if critic { &Values } else { &Probe { kls: true, ..Probe::PLAIN } };
         for learner in [&mut host, &mut device] {
@@ -36,17 +39,23 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         if critic {
             continue;
         }
-        let silent = device.reference_logprobs(&batch).unwrap();
-        assert!(apart(&silent, &host.reference_logprobs(&batch).unwrap()) < LOGPROBS);
+        let silent = device.reference_logprobs(&TokenBatch::of(&batch).sequences).unwrap();
+        assert!(
+            apart(&silent, &host.reference_logprobs(&TokenBatch::of(&batch).sequences).unwrap()) < LOGPROBS
+        );
         assert!(apart(&silent, &found) > 4.0 * LOGPROBS);
         device.step(1e-2).unwrap();
         let moved = device.weights();
         assert!(Arc::ptr_eq(&moved.base, &policy.base), "the base is not touched");
         assert!(distance(moved.trained(), policy.trained()) > 1e-3);
         let mut host = NativeLearner::new(rounded(&moved), settings()).unwrap();
-        let after = device.logprobs(&batch).unwrap();
-        assert!(apart(&after, &host.logprobs(&batch).unwrap()) < LOGPROBS);
-        assert_eq!(device.reference_logprobs(&batch).unwrap(), silent, "the reference stays");
+        let after = device.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
+        assert!(apart(&after, &host.logprobs(&TokenBatch::of(&batch).sequences).unwrap()) < LOGPROBS);
+        assert_eq!(
+            device.reference_logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+            silent,
+            "the reference stays"
+        );
         let sizes = EngineConfig { max_num_seqs: 4, max_model_len: 140 };
         let mut engine = NativeEngine::with_shared(&device.engine_weights().unwrap(), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 4, ..SamplingParams::default() };
@@ -62,7 +71,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
             return;
         };
         let batch = batch(VOCABULARY, 5);
-        let plain = device.logprobs(&batch).unwrap();
+        let plain = device.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
         let silent = Probe { silent: Some(1), ..Probe::PLAIN };
         let [a, b] = [&mut host, &mut device]
             .map(|learner| learner.forward_backward(&TokenBatch::of(&batch), &silent).unwrap().loss);
@@ -70,7 +79,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
         // Only passes with a gradient drop entries, each with its own mask.
-        assert_eq!(device.logprobs(&batch).unwrap(), plain);
+        assert_eq!(device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(), plain);
         let first = device.gradient();
         device.clear_gradient();
         device.forward_backward(&TokenBatch::of(&batch), &silent).unwrap();

@@ -150,7 +150,7 @@ fn scored(learner: &mut NativeLearner, answers: &[(Vec<u32>, Completion)]) -> Ve
             sequence(&tokens, &[(prompt.len(), tokens.len())])
         })
         .collect();
-    learner.logprobs(&batch).unwrap()
+    learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap()
 }
 
 #[test]
@@ -159,7 +159,10 @@ fn the_device_computes_what_the_cpu_does() {
         let weights = weights(&config, 3);
         let Some([mut host, mut device]) = both(&weights, settings()) else { return };
         let batch = batch(VOCABULARY, 5);
-        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        let (expected, found) = (
+            host.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+            device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+        );
         assert!(apart(&found, &expected) < LOGPROBS, "{}: {}", config.model_type, apart(&found, &expected));
         let (a, b) = (
             host.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap(),
@@ -181,7 +184,12 @@ fn the_device_computes_what_the_cpu_does() {
         assert!((device.grad_norm().unwrap() / host.grad_norm().unwrap() - 1.0).abs() < 0.01);
         let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
         other.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
-        assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
+        assert!(
+            apart(
+                &other.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+                &host.logprobs(&TokenBatch::of(&batch).sequences).unwrap()
+            ) > 10.0 * LOGPROBS
+        );
         assert!(distance(&other.gradient(), &expected) > 10.0 * GRADIENT);
     }
 }
@@ -235,10 +243,10 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     assert!(distance(&device.optimizer_state().second, &state.second) < 1e-6);
     assert!(device.gradient().iter().all(|&g| g == 0.0));
     assert_eq!(device.weights_version(), 1);
-    let after = device.logprobs(&batch).unwrap();
+    let after = device.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
     let updated = (*device.weights().base).clone();
     let mut again = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
-    assert!(apart(&after, &again.logprobs(&batch).unwrap()) < LOGPROBS);
+    assert!(apart(&after, &again.logprobs(&TokenBatch::of(&batch).sequences).unwrap()) < LOGPROBS);
 
     let Some([_, mut resumed]) = both(&updated, settings()) else { return };
     resumed.restore_optimizer(device.optimizer_state().clone()).unwrap();
@@ -261,7 +269,7 @@ fn updates_and_passes_download_no_weights() {
     for _ in 0..3 {
         device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         device.step(1e-3).unwrap();
-        device.logprobs(&batch).unwrap();
+        device.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
         drop(device.engine_weights().unwrap());
     }
     assert!(downloaded() - before < all / 4, "{} of {all} bytes", downloaded() - before);
@@ -308,7 +316,10 @@ fn hidden_states_and_critics_are_the_cpus() {
     critic.data[range.clone()].copy_from_slice(&head);
     let Some([mut host, mut device]) = both(&critic, settings()) else { return };
     let batch = batch(VOCABULARY, 5);
-    let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+    let (expected, found) = (
+        host.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+        device.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+    );
     assert!(apart(&found, &expected) < LOGPROBS);
     for learner in [&mut host, &mut device] {
         learner.forward_backward(&TokenBatch::of(&batch), &Values).unwrap();
@@ -318,9 +329,9 @@ fn hidden_states_and_critics_are_the_cpus() {
     let off = distance(&device.gradient()[range.clone()], &host.gradient()[range]);
     assert!(off < GRADIENT, "{off}");
     device.step(1e-2).unwrap();
-    let moved = device.logprobs(&batch).unwrap();
+    let moved = device.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
     let mut host = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
-    assert!(apart(&moved, &host.logprobs(&batch).unwrap()) < LOGPROBS);
+    assert!(apart(&moved, &host.logprobs(&TokenBatch::of(&batch).sequences).unwrap()) < LOGPROBS);
     assert!(apart(&moved, &found) > 2.0 * LOGPROBS);
 }
 

@@ -182,10 +182,10 @@ impl NativeLearner {
     pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,
-        batch: &[TokenSequence],
+        batch: &[&TokenSequence],
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
-        let batch = &TokenBatch::of(batch);
+        let batch = &TokenBatch::of(batch.iter().copied());
         self.check(batch)?;
         let pictures = self.encode(network, false, all_tokens(batch));
         let network = Network { pictures: pictures.as_ref(), ..network };

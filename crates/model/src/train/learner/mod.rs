@@ -289,7 +289,7 @@ impl NativeLearner {
     ///
     /// # Errors
     /// Fails like [`Learner::logprobs`], or if no reference is set.
-    pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    pub fn reference_logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
         self.bind(true)?;
@@ -303,7 +303,7 @@ impl NativeLearner {
     /// Fails like [`Learner::logprobs`].
     pub fn score(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &[&TokenSequence],
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
         let weights = self.pass_weights();
@@ -327,7 +327,7 @@ impl Learner for NativeLearner {
         self.report(batch, objective)
     }
 
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+    fn logprobs(&mut self, batch: &[&TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;

@@ -231,7 +231,10 @@ fn every_pass_drops_other_entries_and_scoring_none() {
     let batch = sequences();
     let mut learner = NativeLearner::new(adapted(0.4), LearnerConfig::default()).unwrap();
     let mut without = NativeLearner::new(adapted(0.0), LearnerConfig::default()).unwrap();
-    assert_eq!(learner.logprobs(&batch).unwrap(), without.logprobs(&batch).unwrap());
+    assert_eq!(
+        learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap(),
+        without.logprobs(&TokenBatch::of(&batch).sequences).unwrap()
+    );
     let first = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     let second = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     assert!((first - second).abs() > 1e-3, "{first} {second}");
@@ -326,10 +329,13 @@ fn the_reference_is_the_adapter_switched_off() {
     let mut learner = NativeLearner::new(weights.clone(), LearnerConfig::default()).unwrap();
     learner.set_reference(weights.without_adapter()).unwrap();
     let mut base = NativeLearner::new(Arc::clone(&weights.base), LearnerConfig::default()).unwrap();
-    let reference = learner.reference_logprobs(&batch).unwrap();
-    assert_eq!(reference, base.logprobs(&batch).unwrap());
-    assert_ne!(reference, learner.logprobs(&batch).unwrap());
-    assert!(matches!(base.reference_logprobs(&batch), Err(LearnError::Backend(_))));
+    let reference = learner.reference_logprobs(&TokenBatch::of(&batch).sequences).unwrap();
+    assert_eq!(reference, base.logprobs(&TokenBatch::of(&batch).sequences).unwrap());
+    assert_ne!(reference, learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap());
+    assert!(matches!(
+        base.reference_logprobs(&TokenBatch::of(&batch).sequences),
+        Err(LearnError::Backend(_))
+    ));
     let loss = learner.forward_backward(&TokenBatch::of(&batch), &Full).unwrap().loss;
     let gradient = learner.gradient();
     let mut merged = NativeLearner::new(weights.merged().unwrap(), LearnerConfig::default()).unwrap();
@@ -373,7 +379,9 @@ fn a_critic_stands_on_the_policys_base() {
     let weights = Weights::adapted(Arc::clone(&policy.base), adapter).unwrap();
     let mut critic = Critic::new(weights, LearnerConfig::default()).unwrap();
     let batch = batch(23, 1);
-    assert!(critic.values(&batch).unwrap().iter().flatten().all(|&value| value == 0.0));
+    assert!(
+        critic.values(&TokenBatch::of(&batch).sequences).unwrap().iter().flatten().all(|&value| value == 0.0)
+    );
     let first = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
     critic.step(1e-2).unwrap();
     for _ in 0..60 {
@@ -431,7 +439,7 @@ fn the_engine_samples_what_the_learner_trains() {
         let tokens = [vec![1, 5, 9, 2], completion.tokens.clone()].concat();
         let end = tokens.len();
         let sequence = crate::cpu::decoder::tests::sequence(&tokens, &[(4, end)]);
-        let own = learner.logprobs(&[sequence]).unwrap().remove(0);
+        let own = learner.logprobs(&[&sequence]).unwrap().remove(0);
         own.iter().zip(&completion.logprobs).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
     };
     let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use turnwise_core::{
-    Learner as _, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed, TokenSequence, TurnSpan,
+    Learner as _, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed, TokenBatch, TokenSequence,
+    TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine};
 use turnwise_model::{
@@ -51,7 +52,7 @@ fn logprobs(parameters: &Parameters<f32>) -> Vec<Vec<f64>> {
                     spans: vec![TurnSpan { turn: 0, start: length, end: length + 1 }],
                 })
                 .collect();
-            let found = learner.logprobs(&batch).unwrap();
+            let found = learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap();
             found.iter().map(|logprobs| f64::from(logprobs[0])).collect()
         })
         .collect()

@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_files::PathError;
 
 /// Error from an upload; messages name the file or repository and the fix.
 #[derive(Debug, Error)]
 pub enum PushError {
-    /// File or folder that could not be read.
-    #[error("{path}: {source}")]
-    Io {
-        /// Path.
-        path: String,
-        /// Operating system error.
-        source: std::io::Error,
-    },
+    /// A file or folder could not be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// Folder that is neither a model nor an adapter, or changed during the upload.
     #[error("{path}: {reason}")]
     Folder {
@@ -59,7 +55,7 @@ pub enum PushError {
 impl PushError {
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io { path, source }
+        move |source| Self::Io(PathError { path, source })
     }
 
     pub(super) fn folder(path: &Path, reason: impl Into<String>) -> Self {

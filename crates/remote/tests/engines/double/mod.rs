@@ -411,7 +411,7 @@ fn sample(state: &Inner, weights: Weights, tokenizer: Arc<Tokenizer>, asked: Ask
         let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
         let tokens: Vec<u32> = asked.prompt.iter().chain(&found.tokens).copied().collect();
         let spans = vec![TurnSpan { turn: 0, start: asked.prompt.len(), end: tokens.len() }];
-        found.logprobs = learner.score(&[TokenSequence { tokens, spans }], 1.0).unwrap().remove(0).logprobs;
+        found.logprobs = learner.score(&[&TokenSequence { tokens, spans }], 1.0).unwrap().remove(0).logprobs;
     }
     found
 }

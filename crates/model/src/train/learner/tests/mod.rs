@@ -33,7 +33,7 @@ fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
     let run = |settings: LearnerConfig| {
         let mut learner = learner(settings);
         let report = learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
-        (report, learner.gradient(), learner.logprobs(&batch).unwrap())
+        (report, learner.gradient(), learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap())
     };
     let base = LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() };
     let (report, gradient, logprobs) = run(base);
@@ -65,9 +65,9 @@ fn scores_are_those_of_a_learner_at_that_temperature() {
     let (mut warm, mut cool) = (at(1.0), at(0.7));
     let entropy = cool.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap().metrics.entropy;
     let gradient = warm.gradient();
-    let scores = warm.score(&batch, 0.7).unwrap();
+    let scores = warm.score(&TokenBatch::of(&batch).sequences, 0.7).unwrap();
     let logprobs: Vec<Vec<f32>> = scores.iter().map(|scores| scores.logprobs.clone()).collect();
-    assert_eq!(logprobs, cool.logprobs(&batch).unwrap());
+    assert_eq!(logprobs, cool.logprobs(&TokenBatch::of(&batch).sequences).unwrap());
     let sum: f64 =
         scores.iter().flat_map(|scores| &scores.entropies).map(|&entropy| f64::from(entropy)).sum();
     assert!((sum - entropy).abs() < 1e-3 * entropy, "{sum} {entropy}");
@@ -75,7 +75,7 @@ fn scores_are_those_of_a_learner_at_that_temperature() {
         [scores.logprobs.len(), scores.entropies.len()] == [tokens.response_tokens(); 2]
     }));
     // Scoring changes neither the learner's temperature nor its gradient.
-    assert_ne!(logprobs, warm.logprobs(&batch).unwrap());
+    assert_ne!(logprobs, warm.logprobs(&TokenBatch::of(&batch).sequences).unwrap());
     assert_eq!(gradient, warm.gradient());
 }
 
@@ -336,7 +336,7 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
         .collect();
     let log_sum = logits.iter().map(|z| z.exp()).sum::<f64>().ln();
     let sequence = sequence(&[2, 6, 11], &[(2, 3)]);
-    let logprob = one.logprobs(std::slice::from_ref(&sequence)).unwrap()[0][0];
+    let logprob = one.logprobs(&[&sequence]).unwrap()[0][0];
     assert!((f64::from(logprob) - (logits[11] - log_sum)).abs() < 1e-5);
     let apart = one.mean_hidden(&[(batch[0].0.clone(), (2..6).map(|at| at..at + 1).collect())]).unwrap();
     for (index, &mean) in states[0][1].iter().enumerate() {

@@ -22,7 +22,7 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
         let mut learner = learner(settings);
         let report =
             learner.forward_backward(&TokenBatch::of(&batch), &Probe { silent, ..Probe::PLAIN }).unwrap();
-        (report, learner.gradient(), learner.logprobs(&batch).unwrap())
+        (report, learner.gradient(), learner.logprobs(&TokenBatch::of(&batch).sequences).unwrap())
     };
     for silent in [None, Some(0), Some(22)] {
         let (flat_report, flat, flat_logprobs) = run(settings(false), silent);
@@ -105,7 +105,7 @@ fn hidden_states_values_and_reference_are_those_of_a_flat_batch() {
     let reference: Parameters<f32> = parameters(&config(4, 2, true), 12).cast();
     let of = |learner: &mut NativeLearner| {
         learner.set_reference(Arc::new(reference.clone())).unwrap();
-        learner.reference_logprobs(&batch).unwrap()
+        learner.reference_logprobs(&TokenBatch::of(&batch).sequences).unwrap()
     };
     assert!(largest(&of(&mut shared), &of(&mut flat)) < 2e-5);
     let critic = |share| {
@@ -115,7 +115,12 @@ fn hidden_states_values_and_reference_are_those_of_a_flat_batch() {
         weights.data[value].iter_mut().zip(head).for_each(|(to, x)| *to = x as f32);
         Critic::new(weights, settings(share)).unwrap()
     };
-    assert!(largest(&critic(true).values(&batch).unwrap(), &critic(false).values(&batch).unwrap()) < 2e-5);
+    assert!(
+        largest(
+            &critic(true).values(&TokenBatch::of(&batch).sequences).unwrap(),
+            &critic(false).values(&TokenBatch::of(&batch).sequences).unwrap()
+        ) < 2e-5
+    );
 }
 
 #[test]
