@@ -4,8 +4,19 @@
 //! bit-identically, and sends messages to an [`Observer`]. What this page lists is stable; the
 //! folders are internal to the workspace, and the documentation leaves them out.
 //!
-//! A folder only uses folders before it in this list: `config`, `setup`, `record`, `rollout`,
-//! `learners`, `plan`, `sft`, `step`, `run` (`tests/it/imports.rs`).
+//! | folder | subject |
+//! |---|---|
+//! | [`config`] | the typed configuration |
+//! | [`setup`] | environment and prompts |
+//! | [`record`] | directory, checkpoints, panels, metrics, events |
+//! | [`rollout`] | trajectories |
+//! | [`learners`] | policy, critic, decomposer |
+//! | [`plan`] | checks and memory before a run |
+//! | [`sft`] | supervised updates |
+//! | [`step`] | one RL step |
+//! | [`run`] | whole runs: start, resume, phases |
+//!
+//! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!
 //! ```
 //! use turnwise_train::{ConfigSource, load};
