@@ -23,7 +23,7 @@ pub(super) struct Lanes {
 }
 
 struct Lane {
-    /// `None` once the lane should end.
+    /// Sends jobs to the lane's thread; `None` once the thread should end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
     /// Recent prompts that may still be cached.

@@ -56,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// A request's key, number and headers.
+/// A request's API key, its number in this process, and its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// API key from `Authorization: Bearer KEY`.
@@ -121,7 +121,7 @@ pub enum ServeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Not,
-    /// Wait for running requests.
+    /// Stop once the running requests are answered.
     Gently,
     Now,
 }
