@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// and recompute requests at that point.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Number of polling intervals between attempts to read the metrics of a server that has none.
+/// Number of polling intervals after which a server without metrics is asked for them again.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
