@@ -171,7 +171,8 @@ impl Connection {
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits for a request; false if the client closed the connection or the idle timeout expired.
+    /// Waits for a request. Returns false if the client closed the connection or the idle timeout
+    /// expired.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
