@@ -190,7 +190,7 @@ pub struct TextLogprobs {
     pub tokens: Vec<String>,
     /// Log-probs in nats.
     pub token_logprobs: Vec<f32>,
-    /// Alternatives with log-probs.
+    /// Most likely tokens at each position, with their log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
     /// Token offsets in the text, in characters.
     pub text_offset: Vec<usize>,

@@ -33,7 +33,7 @@ pub struct Limits {
     pub body: Duration,
     /// Timeout for responses.
     pub answer: Duration,
-    /// Timeout for a write without progress.
+    /// Maximum time for which a write may make no progress.
     pub write: Duration,
     /// Whether to accept only requests whose `Host` is a loopback address, which prevents DNS
     /// rebinding by web pages.
