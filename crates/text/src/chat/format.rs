@@ -1,7 +1,7 @@
 //! Conversations as token sequences that grow turn by turn.
 //!
-//! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply,
-//! which is tokenized separately. The result equals tokenizing the whole text if a single token
+//! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply.
+//! This text is tokenized separately. The result equals tokenizing the whole text if a single token
 //! closes a reply (`<|im_end|>`), because tokenizers split text at such tokens before anything
 //! else. Other templates are single-turn only.
 //!
