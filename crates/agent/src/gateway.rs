@@ -1,9 +1,9 @@
 //! HTTP endpoint for completions (`POST /v1/chat/completions`), the model list (`GET /v1/models`)
 //! and reward reports (`POST /v1/reward`, see [`crate::rewards`]).
 //!
-//! Each API key identifies an episode. The key of an ended episode gets status 410, and an unknown
-//! key 401; OpenAI's clients retry neither. A request's `temperature`, `top_p` and `seed` are
-//! ignored.
+//! Each API key identifies an episode. A request with the key of an ended episode gets status 410,
+//! and one with an unknown key 401; OpenAI's clients retry neither status. A request's
+//! `temperature`, `top_p` and `seed` are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,10 +27,12 @@ pub const MODEL: &str = "policy";
 /// Header with the agent's name; defaults to the request's `model`.
 pub(crate) const AGENT_HEADER: &str = "x-turnwise-agent";
 
-/// Header (or `metadata.state`) that names the state for credit methods.
+/// Header with the name of the current state, for credit methods that compare states; a request
+/// without it may give `metadata.state` in its body.
 pub(crate) const STATE_HEADER: &str = "x-turnwise-state";
 
-/// Ended episodes to remember, to tell late requests from wrong keys.
+/// Number of ended episodes whose keys are remembered, to distinguish late requests from wrong
+/// keys.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
@@ -148,7 +150,7 @@ fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
     }
     Ok(Asked {
         messages: messages.into_iter().map(message).collect(),
-        // `required` is not enforced; rewards teach the policy to call tools.
+        // The choice `required` is not enforced; rewards teach the policy to call tools.
         tools: if tool_choice == ToolChoice::None { Vec::new() } else { tools },
         agent: call.headers.get(AGENT_HEADER).cloned().unwrap_or(model),
         max_tokens: sampling.max_tokens,

@@ -3,7 +3,7 @@
 //! Concurrent requests are answered one at a time, in order of arrival. A retry gets the reply to
 //! the original request and is not another turn. A request is a retry if it has the same
 //! `Idempotency-Key`, or the same body and a retry count above 0 (`x-stainless-retry-count`, sent
-//! by OpenAI's clients). If it has neither header, the same body suffices.
+//! by OpenAI's clients). A request with neither header is a retry if its body is the same.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ pub trait Client: Send {
     /// Returns true if the client disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Sends the reply, or `None` if the episode ended.
+    /// Sends the reply to the client. `answer` is `None` if the episode ended without one.
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
@@ -54,7 +54,7 @@ pub trait Client: Send {
 pub struct RetryMark {
     /// Idempotency key, or digest of the body.
     pub digest: String,
-    /// True if a request with an equal digest is a retry.
+    /// True if this request is a retry whenever an earlier one has an equal digest.
     pub may_repeat: bool,
 }
 
@@ -75,7 +75,7 @@ impl Pending {
 pub enum Event {
     /// The agent sent a request.
     Request(Box<Conversation>),
-    /// The agent printed its last line.
+    /// The agent printed the line that ends its episode.
     Finished,
     /// The agent closed its stdout.
     Exited,
@@ -114,8 +114,8 @@ pub struct Inbox {
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox without an episode. If `reused` is set, a report line ends an episode;
-    /// otherwise, the program's exit does.
+    /// Creates an inbox without an episode. If `reused` is set, a line of output with a report ends
+    /// an episode; otherwise, the program's exit does.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -249,7 +249,8 @@ impl Inbox {
         }
     }
 
-    /// Returns all reports, including the last line's, and the last line.
+    /// Returns the reported rewards, including those in the last line of output, and that line
+    /// itself.
     ///
     /// # Errors
     /// Fails if the last line's report is invalid.
@@ -261,7 +262,7 @@ impl Inbox {
         Ok((state.rewards.clone(), state.last_line.clone()))
     }
 
-    /// Returns each turn's agent.
+    /// Returns the names of the agents that made the turns, one per turn.
     pub fn agents(&self) -> Vec<String> {
         self.lock().answered.iter().map(|answered| answered.agent.clone()).collect()
     }

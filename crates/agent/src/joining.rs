@@ -1,9 +1,9 @@
 //! Finds the turn that a request continues.
 //!
 //! A request continues a turn if its messages start with the turn's messages and reply, followed by
-//! at least one more, and if the tools are equal. If several turns qualify, the one with the
-//! longest match is chosen. Other requests (sub-agents, summarized or edited histories) start a new
-//! sequence.
+//! at least one more message, and if both have the same tools. If several turns qualify, the one
+//! with the longest match is chosen. Other requests (sub-agents, summarized or edited histories)
+//! start a new sequence.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
@@ -15,7 +15,7 @@ pub struct Answered {
     pub messages: Vec<ChatMessage>,
     /// Request tools.
     pub tools: Vec<Tool>,
-    /// Reply as the agent received it.
+    /// Reply in the form in which the agent received it.
     pub reply: ChatMessage,
     /// Agent name.
     pub agent: String,

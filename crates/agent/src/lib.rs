@@ -1,11 +1,12 @@
 //! The environment `env.kind = "agent"`, which trains a user's own agent: any program that calls an
 //! OpenAI-compatible endpoint.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! Each episode gets a task, a base URL and an API key. A chat completion request is the
-//! observation of a turn, the reply its action. The program prints the reward in its last line or
-//! posts it to `/v1/reward`.
+//! observation of a turn, and the reply is the turn's action. The program prints the reward in its
+//! last line or posts it to `/v1/reward`.
 
 #[doc(hidden)]
 pub mod gateway;

@@ -37,7 +37,7 @@ impl Program {
     /// Starts an agent with these environment variables.
     ///
     /// # Errors
-    /// The message contains the command.
+    /// Fails if the program cannot be started; the message contains the command.
     pub fn start(
         settings: &ProgramSettings,
         inbox: Arc<Inbox>,
@@ -111,8 +111,8 @@ impl Program {
         self.group.has_ended()
     }
 
-    /// Waits up to 2 s for the program to exit, then kills it. Returns `None` if its status is
-    /// unknown.
+    /// Waits up to 2 s for the program to exit, then kills it. Returns the exit status, or `None`
+    /// if it is unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
         let until = Instant::now() + GRACE;

@@ -63,8 +63,8 @@ pub struct Rewards {
 }
 
 impl Rewards {
-    /// Adds a report. `source` becomes part of the rule under which the reward is recorded;
-    /// `turn_of` maps completion ids to turns.
+    /// Adds a report. `source` tells how the report arrived and becomes part of the rule (the
+    /// reason recorded with the reward); `turn_of` maps completion ids to turns.
     ///
     /// # Errors
     /// Fails if the completion is unknown, if the report names both a completion and an agent, or
@@ -105,8 +105,9 @@ impl Rewards {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the rewards, each with its turn and rule. `agents` names each turn's agent. The
-    /// reward of an agent that has no turn goes to the last turn.
+    /// Returns the rewards, each with its turn and its rule (the reason recorded with it). `agents`
+    /// contains the name of each turn's agent. The reward of an agent that has no turn goes to the
+    /// last turn.
     pub(crate) fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {

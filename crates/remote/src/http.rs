@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Connection timeout. TCP resends after 1, 3 and 7 s, and waiting longer would only delay the
-/// attempt on the next server.
+/// Connection timeout. It covers TCP's attempts after 1, 3 and 7 s; waiting longer would only delay
+/// the attempt on the next server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -96,9 +96,10 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
 /// Whether to use `HTTPS_PROXY` and `NO_PROXY`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// Servers on the local network are often out of a proxy's reach.
+    /// Ignores them, because a proxy often cannot reach servers on the local network.
     Ignored,
-    /// A hosted service may need a proxy; for a local one, set `NO_PROXY`.
+    /// Uses them, because a hosted service may only be reachable through a proxy; for a local
+    /// service, set `NO_PROXY`.
     OfEnvironment,
 }
 
@@ -146,7 +147,7 @@ fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Converts to at most `u32::MAX` seconds.
+/// Converts seconds to a duration; values that a duration cannot contain become `u32::MAX` seconds.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }

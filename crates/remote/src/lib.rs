@@ -2,7 +2,8 @@
 //! ([`tinker`]), and environments on servers (the feature `environments`). Only this crate uses an
 //! async runtime; all public functions block.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! A source creates a run's policy. This one wraps another and samples on servers if the config has
 //! a `rollout.engine` table:

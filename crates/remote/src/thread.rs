@@ -113,8 +113,8 @@ impl<T> Outcomes<T> {
     }
 }
 
-/// Sends one result. If dropped before, it sends an error, because the receiver also owns a sender
-/// and would never see the channel close.
+/// Sends one result. A promise that is dropped before it has a result sends an error, because the
+/// receiver also owns a sender and would never see the channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,

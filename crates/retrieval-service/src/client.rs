@@ -21,7 +21,8 @@ pub struct HttpOptions {
     pub timeout: Duration,
     /// Retries after a transient failure, each on the next server.
     pub retries: u32,
-    /// Delay once every server has failed, doubled each round.
+    /// Delay after each server has been tried once without success; it doubles with each further
+    /// round over the servers.
     pub backoff: Duration,
     /// Maximum delay, also for a server's `Retry-After`.
     pub backoff_max: Duration,
@@ -73,7 +74,8 @@ impl HttpRetriever {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for invalid or disallowed remote addresses.
+    /// Returns [`RetrievalError::Setting`] for invalid addresses, and for addresses of other
+    /// machines unless they are allowed.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {
@@ -136,9 +138,9 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Returns the delay before a round (from 1). It is shortened by up to half, by an amount that
-    /// depends on the request, but is at least the delay that a server `asked` for, up to the
-    /// maximum.
+    /// Returns the delay before a round over the servers (counted from 1). The delay is shortened
+    /// by up to half, by an amount that depends on the request. If a server `asked` for a longer
+    /// delay, that delay is used. The maximum limits both.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();

@@ -1,7 +1,8 @@
 //! Retrieval over HTTP ([`HttpRetriever`], [`Server`]), sentence encoders ([`PrefixedEncoder`]),
 //! and retrievers from settings ([`open`]). All calls block.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! ```
 //! use turnwise_retrieval_service::{RetrievalConfig, RetrieverKind};

@@ -28,8 +28,8 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache. Searches on servers and of vectors are also batched. Does not
-/// contact servers yet.
+/// Opens a retriever with a cache. Searches on servers and vector searches are also batched.
+/// Servers are not contacted before the first search.
 ///
 /// # Errors
 ///

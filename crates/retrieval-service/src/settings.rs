@@ -61,7 +61,7 @@ pub struct RetrievalConfig {
     /// Constant k of reciprocal rank fusion (`hybrid`).
     #[schemars(range(min = 0.0, max = 1e9))]
     pub fusion_k: f64,
-    /// Passages that `hybrid` requests from each retriever.
+    /// Number of passages that `hybrid` requests from each of its two retrievers.
     #[schemars(range(min = 1, max = 100_000))]
     pub fusion_depth: usize,
     /// Servers with the same collection, used in turn; failed requests are retried on the next.
@@ -89,7 +89,7 @@ pub struct RetrievalConfig {
     /// How long a search waits for more queries, in milliseconds.
     #[schemars(range(min = 0.0, max = 10000.0))]
     pub batch_wait_ms: f64,
-    /// Maximum concurrent searches; further queries join the next.
+    /// Maximum concurrent searches; further queries wait and join the next search.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
     /// Maximum cached queries, evicting the least recently used; 0 disables the cache.

@@ -9,7 +9,7 @@ use crate::lucene::{Bm25, IndexBuilder, SearchIndex};
 use crate::store::PassageStore;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Minimum number of queries for several threads.
+/// Minimum number of queries in a call for which several threads are used.
 const MANY_QUERIES: usize = 16;
 
 /// Keyword search with Lucene's BM25 (k1 = 0.9, b = 0.4) over title and text; ties are ordered by

@@ -27,9 +27,9 @@ struct Kept {
 /// Cache hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Queries in the cache, or repeated within a call.
+    /// Number of queries that were in the cache or repeated within a call.
     pub hits: u64,
-    /// Queries searched.
+    /// Number of queries that had to be searched.
     pub misses: u64,
 }
 

@@ -33,7 +33,8 @@ impl Hybrid {
     /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Combines retrievers. Each is asked for `depth` passages, or for `top_k` if that is more.
+    /// Combines retrievers. Each retriever is asked for `depth` passages, or for `top_k` if `top_k`
+    /// is larger.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Passage retrieval.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! A [`Retriever`] finds passages by keywords, vectors or a request to a server.
 //!

@@ -1,7 +1,8 @@
 //! An OpenAI-compatible server for any backend ([`Completions`]), such as the native sampling
 //! engine or a gateway that records an agent's requests. No public function is async.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! ```
 //! use std::net::SocketAddr;

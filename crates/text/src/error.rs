@@ -20,7 +20,7 @@ pub enum TextError {
     /// A chat template or its input is unusable.
     #[error("chat: {0}")]
     Chat(String),
-    /// A prompt cannot show its image.
+    /// An image cannot be shown in a prompt.
     #[error("prompt.pictures: {0}")]
     Picture(String),
     /// The tokenizer rejected its input.

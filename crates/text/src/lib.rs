@@ -1,6 +1,7 @@
 //! Tokenizers, chat templates and multi-turn conversations.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! * [`Tokenizer`]: byte-level BPE from a hub model's folder, or trained on an environment's text
 //! * [`DecodeStream`]: incremental decoding

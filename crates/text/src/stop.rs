@@ -12,7 +12,7 @@ pub struct ReasoningTags {
     /// Closing tag.
     pub close: String,
     /// Text with which prompts open the reasoning (for example `<think>` and a line break). Empty
-    /// if they do not open it.
+    /// if prompts do not open the reasoning.
     pub opening: String,
 }
 
@@ -56,9 +56,10 @@ pub struct StopStringMatcher {
 }
 
 impl StopStringMatcher {
-    /// Creates a matcher that ignores stop strings inside reasoning, and stop strings of white
-    /// space directly after it. Reasoning starts at the opening tag that ends the prompt, or else
-    /// at the first one in the response, and ends at the first closing tag.
+    /// Creates a matcher that ignores stop strings inside reasoning, and stop strings that consist
+    /// of white space if they directly follow the reasoning. Reasoning starts at the opening tag
+    /// that ends the prompt, or else at the first one in the response, and ends at the first
+    /// closing tag.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }

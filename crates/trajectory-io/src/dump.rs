@@ -117,7 +117,7 @@ impl Dump {
     /// Checks that every trajectory has a reward.
     ///
     /// # Errors
-    /// Names the first line without one.
+    /// The error names the first line without a reward.
     pub fn require_rewards(&self) -> Result<(), DumpError> {
         let origins = self.batches.iter().flat_map(|step| step.origins.iter().flatten());
         let missing = |origin: &&Origin| origin.turns.iter().any(|turn| !turn.has_reward);
@@ -133,7 +133,8 @@ pub(crate) struct Record {
     pub(crate) step: u64,
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// The trajectory. [`assemble`] sets its group and, if it is missing, its sample index.
+    /// The trajectory. [`assemble`] sets the trajectory's group index and, if the record has no
+    /// sample index, also that index.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,

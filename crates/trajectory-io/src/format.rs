@@ -80,7 +80,7 @@ impl FromStr for Format {
 pub struct ReadOptions {
     /// File format; `None` detects it.
     pub format: Option<Format>,
-    /// TRL reward columns and weights; by default all, with weight 1.
+    /// Reward columns of a TRL file and their weights; by default all reward columns, with weight 1.
     pub rewards: Vec<(String, f64)>,
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Parses a line. NaN and infinities become null, but fail if `used` returns true for their path.
+/// Parses a line. NaN and infinities become null, but are an error if `used` returns true for the
+/// keys that lead to them.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     line: usize,

@@ -29,8 +29,9 @@
 //! reads them. Other keys are errors in hand-written lines, because a misspelled `valid` would
 //! silently change the result; lines with a `schema_version` may have more.
 //!
-//! Skipped, with a note: trajectories whose environment or sampler failed (`stop`), and those
-//! without advantages in a step where others have them, because the run did not train on them.
+//! Skipped, with a note: trajectories whose environment or sampler failed (`stop`), and, in a step
+//! where some trajectories have advantages, those without any, because the run did not train on
+//! them.
 
 mod keys;
 

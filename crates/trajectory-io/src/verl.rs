@@ -8,9 +8,9 @@
 //! `uid`, or, if they have none, the same step and `input`, form a group.
 //!
 //! verl 0.9's trainer (`trainer.v1`) writes the `uid` `{prompt}_{session}_{output}`: each prompt is
-//! a group, each session a trajectory of numbered outputs. The first turn of a later output
-//! observes the part of its `input` that follows the policy's last message. Padding lines
-//! (`pad...`) are dropped.
+//! a group, and each session is a trajectory that consists of outputs in numerical order. The first
+//! turn of a later output observes the part of its `input` that follows the policy's last message.
+//! Padding lines (`pad...`) are dropped.
 //!
 //! The dumps lack entropies, turn rewards, progress and values.
 
@@ -51,7 +51,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Parses a `uid`. Returns `None` for a text of another form, which names a group.
+    /// Parses a `uid`. Returns `None` for a text of any other form, which is the name of a group.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -106,8 +106,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Joins consecutive samples into one trajectory, with the outcome of the last one. verl copies it
-/// to the others.
+/// Joins consecutive samples into one trajectory, with the outcome of the last sample, which verl
+/// copies to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {

@@ -16,7 +16,7 @@ use turnwise_core::StageRecord;
 
 use crate::DumpError;
 
-/// One trajectory's advantages and location in the input.
+/// The advantages of a trajectory, and its location in the input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Input line or Parquet row, from 1.

@@ -15,7 +15,7 @@ use crate::inbox::{Event, Inbox};
 use crate::program::Program;
 use crate::rewards::Rewards;
 
-/// Metric of episodes that got `env.failure_reward`.
+/// Name of the metric that marks episodes with the reward `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The last line of output, or a post to `/v1/reward`. An episode without a report fails.
+    /// The reward that the agent reports in its last line of output or posts to `/v1/reward`. An
+    /// episode without a report fails.
     #[default]
     Reported,
     /// 1 if the exit code is 0 and 0 otherwise, plus any reported rewards.
@@ -28,8 +29,9 @@ pub struct AgentConfig {
     pub directory: Option<PathBuf>,
     /// Task file per split: JSON lines with an `id` and any keys for the agent.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Whether a program plays several episodes. It then reads one per line of stdin, and prints a
-    /// reward line after each. Otherwise, each episode starts a new program.
+    /// Whether a program plays several episodes. If so, it reads one episode from each line of
+    /// stdin and prints a line with the reward after each episode. Otherwise, each episode starts a
+    /// new program.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
@@ -42,15 +44,15 @@ pub struct AgentConfig {
     pub failure_reward: Option<f64>,
     /// Minimum total reward that counts as success, unless the agent reports `success`.
     pub success_return: f64,
-    /// Maximum seconds from a reply to the next request or the end of the episode. The agent is
-    /// then killed.
+    /// Maximum seconds from a reply to the next request or the end of the episode. An agent that
+    /// takes longer is killed.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Maximum seconds until the first request.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Endpoint address; port 0 selects a free port. Anyone with access and an episode's key can
-    /// report rewards.
+    /// Endpoint address; port 0 selects a free port. Anyone who can reach this address and has an
+    /// episode's key can report rewards.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
 }

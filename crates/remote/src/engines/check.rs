@@ -14,7 +14,8 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Not 1, so that log-probs before and after temperature scaling differ.
+/// Temperature of the checks' requests; not 1, so that log-probs before temperature scaling differ
+/// from those after it.
 const TEMPERATURE: f32 = 0.7;
 
 const TOKENS: usize = 32;
@@ -88,8 +89,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers that have another model or whose log-probs are of another distribution.
-    /// Returns notes for the user.
+    /// Rejects servers whose model differs from the learner's, or whose log-probs belong to a
+    /// distribution other than the one that they sample from. Returns notes for the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -217,8 +218,9 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Detects old or partly replaced weights by comparing the response with the previous one, and its
-/// difference from the learner's log-probs with the initial difference.
+/// Detects old or partly replaced weights with two comparisons: of the response with the previous
+/// check's, and of the difference between the server's and the learner's log-probs with the initial
+/// difference.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

@@ -76,7 +76,7 @@ impl ConcurrencyLimit {
         state.limit = (state.limit + 1.0 / state.limit.max(1.0)).min(self.most as f64);
     }
 
-    /// Records a busy response and the requested wait.
+    /// Records that the server was too busy, and how long it asked clients to wait.
     pub(crate) fn busy(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
         // Simultaneous rejections count once.
@@ -87,9 +87,9 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the second limit. If requests are waiting, it becomes the requests in flight minus
-    /// the waiting ones, but at least half of those in flight. If none wait and the cache has room,
-    /// it grows by a quarter.
+    /// Updates the second limit. If requests are waiting on the server, the limit becomes the
+    /// number of requests in flight minus the number waiting, but at least half of the number in
+    /// flight. If none wait and the server's cache has room, the limit grows by a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;
@@ -117,7 +117,7 @@ impl ConcurrencyLimit {
         self.state().failures
     }
 
-    /// Returns false during a pause.
+    /// Returns true if requests may be sent, which is not the case during a pause.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         state.failures == 0 || Instant::now() >= state.open_at

@@ -34,9 +34,9 @@ impl Dialect {
 pub(crate) struct GenerateRequest<'a> {
     pub(crate) id: &'a str,
     pub(crate) version: &'a str,
-    /// The version is loaded as an adapter, not as full weights.
+    /// True if the version is an adapter, false if it consists of full weights.
     pub(crate) adapter: bool,
-    /// Prompt with the learner's own image tokens.
+    /// Prompt in which the learner's own tokens represent images.
     pub(crate) prompt: &'a [u32],
     pub(crate) pictures: &'a PromptPictures,
     /// All sampling parameters except `max_tokens`, which has its own field.
@@ -65,7 +65,7 @@ pub(crate) struct GenerateResponse {
     pub(crate) logprobs: Vec<f32>,
     pub(crate) end: End,
     pub(crate) cached: u64,
-    /// Weight versions that sampled; empty if not reported.
+    /// Versions of the weights that sampled the response; empty if the server does not report them.
     pub(crate) weights: Vec<String>,
     /// The prompt as the server parsed it, if requested.
     pub(crate) prompt: Option<Vec<u32>>,
@@ -75,9 +75,9 @@ pub(crate) struct GenerateResponse {
 pub(crate) enum Refusal {
     NoAdapter,
     Busy,
-    /// This request would always be rejected.
+    /// The server would reject this request every time.
     Request(String),
-    /// Every request would be rejected.
+    /// The server would reject any request, because of how it is set up.
     Setup(String),
     /// Transient.
     Failed(String),
@@ -167,7 +167,7 @@ pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
 /// Parses a response and checks it against the request.
 ///
 /// # Errors
-/// Fails if it is truncated or its lengths or log-probs are inconsistent.
+/// Fails if the response is truncated, or if its lengths or log-probs are inconsistent.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],

@@ -22,7 +22,7 @@ const FLUSHES: usize = 10;
 /// Maximum attempts to resume a server.
 const RESUMES: usize = 5;
 
-/// A paused server, resumed even if its task is cancelled.
+/// A paused server. Dropping this resumes the server, even if the task that paused it is cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -50,9 +50,9 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Installs a version on a server, if necessary. `seen` is the server's replacement count at
-    /// the time when it lacked the version; if the count has changed since, another request
-    /// replaced the weights.
+    /// Installs a version on a server, if necessary. `seen` is the server's replacement count when
+    /// a request found that the version is missing; if the count has changed since, another request
+    /// has already replaced the weights, and nothing is done.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -97,8 +97,8 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, clears the cache, then sets the version's name. The
-    /// only requests that the pause aborts are those for other weights and those without a
-    /// receiver.
+    /// pause aborts running requests, but only those that need other weights or whose result nobody
+    /// will receive are running then.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -177,7 +177,8 @@ impl ServerPool {
     }
 
     /// Loads the weights and sets the version's name, which aborts running requests. Then flushes
-    /// the cache, because older SGLang versions keep it. On an idle server the flush must succeed.
+    /// the cache, because older SGLang versions keep it. The flush must succeed if the server is
+    /// idle; on a busy server, a failed flush is ignored.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -205,8 +206,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that the requested full weights sampled a response. `before` is the replacement count
-    /// from before the request.
+    /// Checks that the requested full weights sampled a response. `before` is the server's
+    /// replacement count before the request was sent.
     pub(crate) async fn hold_to_version(
         &self,
         server: &Server,
@@ -264,7 +265,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Installs a version everywhere. Unreachable servers load it when a request needs it.
+    /// Installs a version on all servers, of which at least one must succeed. Servers that cannot
+    /// be reached load the version later, when a request needs it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);
         let since = Instant::now();
@@ -307,7 +309,8 @@ impl ServerPool {
         }
     }
 
-    /// Unloads an adapter from responsive servers; full weights stay.
+    /// Unloads an adapter from all servers that respond. Full weights are not unloaded, because the
+    /// next version replaces them.
     pub(crate) async fn unload_everywhere(&self, version: &Published) {
         if !version.adapter {
             return;

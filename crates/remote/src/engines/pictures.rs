@@ -1,9 +1,10 @@
 //! Images in prompts for inference servers.
 //!
-//! The learner's image tokens are valid only in this process. A server gets one image token and a
-//! PNG, and expands the token to one per merged patch. It returns the prompt that it read, which
-//! [`PromptPictures::check`] compares. The PNG already has the size that the vision tower needs,
-//! because resizing by Pillow and torchvision differs by up to two levels per channel.
+//! The learner's image tokens are valid only in this process. For each image, a server gets one
+//! image token and a PNG, and repeats the token for each merged patch. The server returns the
+//! prompt that it parsed, which [`PromptPictures::check`] compares with the learner's. The PNG
+//! already has the size that the vision tower needs, because resizing by Pillow and torchvision
+//! differs by up to two levels per channel.
 
 use std::ops::Range;
 
@@ -30,8 +31,8 @@ impl PromptPictures {
     /// Finds a prompt's images.
     ///
     /// # Errors
-    /// Fails if the model has no vision tower, if an image is truncated or freed, or if the text
-    /// contains the image token.
+    /// Fails if the model has no vision tower, if the prompt contains only part of an image or an
+    /// image that has been freed, or if the text contains the image token.
     pub(crate) fn of(prompt: &[u32], vision: Option<&VisionConfig>) -> Result<Self, String> {
         if prompt.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Ok(Self::default());

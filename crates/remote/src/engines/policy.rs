@@ -24,7 +24,7 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Prompt of the initial check, with an image if the run's prompts have any.
+/// Text of the prompt for the checks; an image is added if the run's prompts contain images.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 pub(crate) struct EnginePolicy {
@@ -37,7 +37,7 @@ pub(crate) struct EnginePolicy {
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// Must be the last field, to be dropped last.
+    /// Must be the last field: fields are dropped in order, and the thread must outlive the others.
     thread: RequestThread,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct EnginePolicy {
 struct Versions {
     current: Option<Arc<Published>>,
     changed: bool,
-    /// Versions that pending requests may use.
+    /// Earlier versions that pending requests may still use.
     older: Vec<Arc<Published>>,
     published: u64,
     took: Duration,
@@ -96,8 +96,9 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Returns the version of the current weights. If they changed, writes and loads them first.
-    /// Also unloads versions that are no longer used.
+    /// Returns the version of the current weights. If the weights have changed since the last call,
+    /// first writes them and loads them into the servers. Also unloads versions that are no longer
+    /// used.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -168,7 +169,7 @@ impl EnginePolicy {
     }
 }
 
-/// Frees the scoring pass's memory after the work.
+/// Runs `work` with a function that scores sequences, then frees the memory that scoring used.
 fn scoring<T>(learner: &mut dyn PolicyLearner, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
     let done = work(&mut |batch: &[&TokenSequence], temperature| learner.score(batch, temperature));
     learner.release();

@@ -20,10 +20,11 @@ const PAGE: usize = 4 << 20;
 
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Fraction of the cache at which it counts as full, because vLLM then recomputes requests.
+/// Used fraction of a server's cache from which the cache counts as full. vLLM soon has to evict
+/// and recompute requests at that point.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Number of polling intervals between attempts to read the metrics of a server that has none.
+/// Number of polling intervals after which a server without metrics is asked for them again.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,8 +53,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses the Prometheus text format; `None` if it has no queue metrics. The requests of a
-    /// server's data-parallel engines are added up, and its fullest cache counts.
+    /// Parses the Prometheus text format; `None` if it has no queue metrics. For a server with
+    /// several data-parallel engines, adds up their requests and uses the fullest of their caches.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -111,8 +112,8 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of requests ahead of a new session: those of other clients, and all that
-    /// are waiting.
+    /// Returns how many requests count as ahead of a new session: all requests of other clients
+    /// plus all waiting requests.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
@@ -152,7 +153,8 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads a server's load. After a failure it counts as idle, with one note.
+    /// Reads a server's load. A server whose load cannot be read counts as idle, which is noted
+    /// once for the user.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;

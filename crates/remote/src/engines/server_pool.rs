@@ -23,13 +23,14 @@ pub(crate) const SMALL: usize = 1 << 20;
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
-/// Timeout, except for sampling.
+/// Timeout of short requests, which neither sample nor load weights.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
 /// Number of consecutive rejections after which a session moves to another server.
 const REFUSALS: u32 = 3;
 
-/// Interval at which a waiting request checks whether to move.
+/// Interval at which a request that waits for a server checks whether its session should move to
+/// another.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServerPool {
@@ -42,7 +43,7 @@ pub(crate) struct ServerPool {
     pub(crate) vocabulary: usize,
     counters: Counters,
     pub(crate) highest: Highest,
-    /// This run's requests without a response.
+    /// Number of this run's requests that have no complete response yet.
     under_way: AtomicUsize,
     current: Mutex<String>,
     notes: Mutex<Vec<String>>,
@@ -57,7 +58,8 @@ pub(crate) struct Server {
     sessions: AtomicUsize,
     /// Held during loading, so that concurrent requests load a version once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Number of starts and ends of weight replacements, so it is odd during one.
+    /// Total number of weight replacements started and finished, which is therefore odd during a
+    /// replacement.
     pub(crate) replacements: AtomicU64,
 }
 
@@ -86,7 +88,8 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A sampler's request. If attempts fail or are aborted, it takes several [`GenerateRequest`]s.
+/// A sampler's request. Each attempt to answer it is one [`GenerateRequest`]; failed and aborted
+/// attempts are followed by further ones.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -279,7 +282,8 @@ impl ServerPool {
         }
     }
 
-    /// Counts a rejection. After several in a row, the session moves to another server.
+    /// Counts a rejected attempt. After several consecutive rejections, the session moves to
+    /// another server.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -287,8 +291,8 @@ impl ServerPool {
         }
     }
 
-    /// Loads a missing version; if that fails, returns the reason. `seen` is the replacement count
-    /// from before the attempt.
+    /// Loads a missing version; if that fails, returns the reason. `seen` is the server's
+    /// replacement count before the attempt.
     async fn reload(
         &self,
         index: usize,
@@ -446,7 +450,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// Other weights sampled the response. Contains the replacement count from before the request.
+    /// Weights other than the requested version sampled the response. Contains the server's
+    /// replacement count before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

@@ -13,8 +13,8 @@ use super::server_pool::ServerPool;
 use super::versions::VersionFolder;
 use crate::thread::RequestThread;
 
-/// Creates policies with remote sampling for configs with a `rollout.engine` table; others go to
-/// the inner source.
+/// Creates policies with remote sampling for configs with a `rollout.engine` table; for other
+/// configs, the inner source creates the policy.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSource<S = NativeSource> {
     inner: S,
@@ -44,7 +44,7 @@ fn with_servers(
 }
 
 impl<S: PolicySource> PolicySource for EngineSource<S> {
-    /// Also contacts the servers, before the warm start.
+    /// Also contacts the servers, so that problems with them appear before the warm start.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let mut here = config.clone();
         let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };

@@ -16,8 +16,8 @@ use super::error::EngineError;
 #[derive(Debug)]
 pub(crate) struct Published {
     /// Name on the servers, made of the run, a random number of the process, the version and the
-    /// files' checksum. Even identical runs use different names, because each removes its own
-    /// versions.
+    /// files' checksum. Even identical runs need different names, because each run removes its own
+    /// versions from shared servers and folders.
     pub(crate) name: String,
     pub(crate) adapter: bool,
     pub(crate) version: u64,
@@ -61,7 +61,8 @@ impl VersionFolder {
         self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
     }
 
-    /// Writes a Hugging Face folder with tokenizer atomically; servers can start from it.
+    /// Atomically writes a Hugging Face folder with the weights and the tokenizer, from which a
+    /// server can also be started.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,
@@ -108,7 +109,7 @@ fn checksum(folder: &Path) -> Result<u32, EngineError> {
     Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// Reads in chunks, because models are large.
+/// Adds a folder's files to `hash`, in chunks because models are large.
 fn add_files(hash: &mut Sha256, folder: &Path) -> Result<(), EngineError> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();

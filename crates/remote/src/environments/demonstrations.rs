@@ -31,7 +31,7 @@ fn action(value: &Value) -> Action {
 /// Runs a split's demonstrations and returns the successful episodes, or `None` if it has none.
 ///
 /// # Errors
-/// Fails if the split is unknown, or if servers failed every episode.
+/// Fails if the split is unknown, or if every episode failed because of its server.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,

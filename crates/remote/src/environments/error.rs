@@ -16,7 +16,7 @@ pub(crate) enum ServerError {
         /// Problem and fix.
         reason: String,
     },
-    /// The server is unreachable, or connection and episode are lost.
+    /// The server is unreachable, or its connection was lost and with it the episode.
     #[error("{0}")]
     Lost(String),
     /// The server has no room for an episode.
@@ -46,7 +46,7 @@ impl ServerError {
         }
     }
 
-    /// Makes the error transient: the episode may start later or elsewhere.
+    /// Makes the error of a reset transient if the episode may start later or on another server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
@@ -55,7 +55,8 @@ impl ServerError {
     }
 }
 
-/// Errors on opening or during a step are permanent.
+/// Errors while an environment is opened or during a step are permanent; for resets, see
+/// `ServerError::of_reset`.
 impl From<ServerError> for EnvError {
     fn from(error: ServerError) -> Self {
         Self::Other(error.to_string())

@@ -1,7 +1,7 @@
 //! Environments on servers: [`openenv`], [`mcp`] and [`appworld`].
 //!
-//! A server failure is an environment error, so its trajectory leaves the group
-//! (`rollout.on_error`). The policy's mistakes are explained in the next observation. Messages
+//! A server failure is an environment error, so the trajectory is excluded from its group (see
+//! `rollout.on_error`). The policy's mistakes are explained in the next observation. Messages
 //! contain neither addresses nor keys.
 
 mod address;

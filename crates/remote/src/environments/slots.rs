@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::error::ServerError;
 
-/// Delay before using a lost server.
+/// Delay before a server whose connection was lost is used again.
 const CLOSED: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// When to try a lost server. Without a delay, it would get every session, because it has the
-    /// fewest.
+    /// When a server whose connection was lost may be used again. Without a delay, it would get
+    /// every new session, because it has the fewest sessions.
     closed_until: Option<Instant>,
 }
 

@@ -14,8 +14,8 @@ const LARGEST: u64 = 128 << 30;
 /// Maximum size in bytes of the header of a weight file, which lists its tensors.
 const LARGEST_HEADER: u64 = 64 << 20;
 
-/// Unpacks an archive's regular files into `folder`, without their subfolders, and sets `base` as
-/// the base model. Detects compression.
+/// Unpacks an archive's regular files into `folder`, ignoring the folders in their paths, and sets
+/// `base` as the base model. Detects compression.
 ///
 /// # Errors
 /// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.

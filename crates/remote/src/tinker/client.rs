@@ -19,9 +19,11 @@ use crate::thread::{RequestThread, ThreadEnded};
 /// Encoding of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf (SkyRL 0.4, Tinker); numbered requests can be retried.
+    /// Protobuf (SkyRL 0.4, Tinker); requests are numbered, so they can be retried without being
+    /// applied twice.
     Protobuf,
-    /// JSON (SkyRL 0.3); passes and steps of unknown outcome are not retried.
+    /// JSON (SkyRL 0.3); passes and steps are not retried if it is unknown whether the service
+    /// applied them.
     Json,
 }
 
@@ -30,7 +32,8 @@ pub enum Dialect {
 pub struct ClientOptions {
     /// Service address.
     pub url: String,
-    /// Environment variable with the API key; empty for none.
+    /// Name of the environment variable that contains the API key; empty if the service needs no
+    /// key.
     pub api_key_env: String,
     /// Timeouts and polling intervals.
     pub timing: Timing,
@@ -218,8 +221,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass as several requests of limited size. All are submitted, in order, before the
-    /// first result is awaited.
+    /// Runs a pass as several requests of limited size. All requests are submitted, in order,
+    /// before the first result is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -360,7 +363,7 @@ impl Client {
     /// Loads saved weights into an unused model.
     ///
     /// # Errors
-    /// Fails if the weights are missing or of another rank.
+    /// Fails if the weights are missing, or if their LoRA rank differs from the model's.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });

@@ -1,8 +1,8 @@
 //! Sequences in the service's format.
 //!
 //! Targets are shifted: for a sequence `x` of `T` tokens, inputs are `x[0..T-1]` and targets
-//! `x[1..T]`. Loss arrays follow the targets, so entry `t` of Turnwise's arrays is entry `t - 1`
-//! there.
+//! `x[1..T]`. Loss arrays follow the targets, so entry `t` of Turnwise's arrays is entry `t - 1` of
+//! the service's.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@
 //! With weights `m_t` (1 at response tokens), old log-probs `p_t` and advantages `-c g_t`, the
 //! service's `importance_sampling` loss before its reduction is `sum_t m_t c g_t exp(lp_t - p_t)`.
 //! At `lp = p`, its gradient is `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`]) undoes the
-//! reduction. `cross_entropy` with weights `-g_t` fails on services that divide by the weights'
-//! sum, which may be negative.
+//! reduction. The simpler `cross_entropy` with weights `-g_t` would fail on services that divide by
+//! the sum of the weights, because this sum may be negative.
 
 use turnwise_core::TokenSequence;
 

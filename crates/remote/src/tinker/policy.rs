@@ -56,18 +56,18 @@ pub struct TinkerPolicy {
     pub(super) max_model_len: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) base_folder: PathBuf,
-    /// The sampling session, with the step count when opened.
+    /// The step count at which the sampling session was opened, and the session's id.
     pub(super) sampling: Option<(u64, String)>,
 }
 
 pub(super) enum Reference {
-    /// Reserves memory for later weights.
+    /// A model without weights yet, which reserves the service's memory for them.
     Reserved(RemoteModel),
     Loaded(RemoteModel),
 }
 
 impl TinkerPolicy {
-    /// Copies the weights without optimizer state.
+    /// Creates a model on the service with a copy of the weights, without optimizer state.
     fn copy(&self) -> Result<RemoteModel, TinkerError> {
         let weights = self.client.save_weights(&self.model)?;
         let copy = self.client.create_model(&self.base_model, self.rank, self.seed)?;
@@ -160,7 +160,7 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.stash()
     }
 
-    /// Measured on a copy, by a step with learning rate 0.
+    /// Measures the norm on a copy of the model, by a step with learning rate 0.
     fn grad_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);

@@ -36,7 +36,7 @@ pub struct Datum {
     /// All tokens but the last.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
-    /// Targets and loss arrays, per target.
+    /// Arrays by name: the targets, and the arrays of the loss, with one entry per target.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
 }
@@ -105,13 +105,14 @@ pub struct BatchedTensor {
     /// Little-endian elements.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// Byte offsets into `data` as little-endian `int64`, one more than sequences.
+    /// Byte offsets into `data` as little-endian `int64`: the start of each sequence's values, and
+    /// the end of the last.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
     /// Element type.
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Shape after the first dimension.
+    /// Shape of each sequence's array without its first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }

@@ -17,7 +17,8 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Tokens in a measurement; their ids exist in every model.
+/// Number of tokens in the measured sequence, which has the ids from 1 to this number; they exist
+/// in every model.
 const TOKENS: u32 = 9;
 /// Maximum relative deviation from a predicted ratio.
 const TOLERANCE: f64 = 0.02;
@@ -25,9 +26,9 @@ const TOLERANCE: f64 = 0.02;
 /// A service's averaging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Averages over a sequence's weighted tokens.
+    /// True if the loss is averaged over the weighted tokens of each sequence.
     pub sequence_mean: bool,
-    /// Averages over sequences since the last step.
+    /// True if the loss is averaged over all sequences sent since the last optimizer step.
     pub batch_mean: bool,
 }
 
@@ -54,7 +55,7 @@ impl Reduction {
         of_sequence * of_batch
     }
 
-    /// Returns the name in notes and settings.
+    /// Returns the name that notes and settings use for this reduction.
     pub fn name(self) -> &'static str {
         match (self.sequence_mean, self.batch_mean) {
             (false, false) => "sum",
@@ -79,9 +80,10 @@ struct Norms {
 
 /// Measures the averaging with a temporary model whose weights stay constant.
 ///
-/// The norm of the gradient of one token's log-prob is measured alone (`a`), with all `T` targets
-/// of its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1
-/// or `T`, `a/c` is 1 or 2, and `a/d` must be 1.
+/// Measures the norm of the gradient of one token's log-prob four times: with only this token
+/// weighted (`a`), with all `T` targets of its sequence weighted (`b`), with a second sequence
+/// (`c`), and with the loss negated (`d`). Then `a/b` is 1 or `T`, `a/c` is 1 or 2, and `a/d` must
+/// be 1.
 ///
 /// # Errors
 /// Fails if the service reports no gradient norms, or if they match no known reduction.

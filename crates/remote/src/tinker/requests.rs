@@ -10,8 +10,8 @@
 //! | 410 | rejected | submit again, if harmless |
 //! | other 4xx | rejected | rejected |
 //!
-//! Retries pause, except after a poll with 408; pauses double from [`Timing::pause`] up to 30 s.
-//! [`Timing::timeout`] limits the whole request.
+//! There is a pause before each retry, except after a poll with status 408; pauses double from
+//! [`Timing::pause`] up to 30 s. [`Timing::timeout`] limits the whole request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use super::transport::{Payload, Transport, is_protobuf};
 use crate::http::{HttpError, Reply};
 
 const LONGEST_PAUSE_S: f64 = 30.0;
-/// Retries of a poll with status 400.
+/// Maximum number of retries after polls with status 400.
 const BAD_POLLS: u32 = 3;
 
 /// Timeouts and intervals.
@@ -55,9 +55,10 @@ impl Default for Timing {
 /// Whether to resend a request that may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// The service knows the request's number, or the result is unused.
+    /// It may be resent: the service recognizes the request by its number, or its result is not
+    /// used.
     Harmless,
-    /// It would apply twice.
+    /// It must not be resent, because the service could apply it twice.
     Never,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Updates {
     pub(crate) adam: AdamParams,
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
-    /// Sequences sent by name since the last step.
+    /// Number of sequences since the last optimizer step whose loss was sent by name.
     sent: usize,
     pub(crate) steps: u64,
 }

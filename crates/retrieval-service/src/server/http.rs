@@ -15,7 +15,7 @@ const MOST_HEADERS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// Without the query string.
+    /// Path without the query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
     /// Keep the connection open.
@@ -135,7 +135,7 @@ pub(super) fn parse_head(bytes: &[u8]) {
 
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Bytes beyond the requests read.
+    /// Bytes received after the end of the last request that was read.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,
@@ -171,7 +171,8 @@ impl Connection {
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits for a request; false if the client closed the connection or the idle timeout expired.
+    /// Waits for a request. Returns false if the client closed the connection or the idle timeout
+    /// expired.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
@@ -271,8 +272,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection after the client has read the response. Closing it with unread bytes
-    /// would reset it.
+    /// Closes the connection after the client has read the response. Closing it earlier, with
+    /// unread bytes, would reset it, and the client might lose the response.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {

@@ -40,8 +40,8 @@ pub struct ServerOptions {
     pub largest_request: usize,
     /// Maximum concurrent connections, not counting those being rejected.
     pub connections: usize,
-    /// Timeout for receiving a request, sending a response, and active requests when the server
-    /// stops.
+    /// Timeout for receiving a request, for sending a response, and for finishing active requests
+    /// when the server stops.
     pub timeout: Duration,
     /// Maximum idle time of a connection.
     pub idle: Duration,
@@ -79,7 +79,7 @@ struct Counters {
     failed: AtomicU64,
     served: AtomicUsize,
     turned_away: AtomicUsize,
-    /// Requests started and not answered.
+    /// Number of requests whose first byte has arrived and that are not answered yet.
     under_way: AtomicUsize,
 }
 

@@ -49,7 +49,8 @@ pub struct BuildProgress {
     pub passages: u64,
     /// Bytes of ids and contents.
     pub bytes: u64,
-    /// Bytes read from the files, as stored on disk, or number of passages read from the folder.
+    /// Progress through the input: bytes read from the files as stored on disk or, for a build from
+    /// a folder's passages, the number of passages read.
     pub read: u64,
     /// Final value of `read`.
     pub length: u64,

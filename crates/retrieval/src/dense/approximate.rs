@@ -37,15 +37,15 @@ use crate::manifest::Manifest;
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
-/// Index that stands for the current query.
+/// Index that represents the current query, which is not one of the stored vectors.
 const ASKED: u32 = u32::MAX;
 /// Maximum layers above the lowest.
 const LAYERS: usize = 16;
-/// Vectors between progress reports.
+/// Number of vectors inserted between two progress reports.
 const TOGETHER: usize = 4096;
-/// Vectors used as queries to measure recall.
+/// Number of stored vectors used as queries to measure the recall.
 const PROBES: usize = 100;
-/// Nearest neighbors over which recall is measured.
+/// Number of nearest neighbors per query over which the recall is measured.
 const RECALL_AT: usize = 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,8 +56,8 @@ struct Description {
     encoder: String,
     vectors: usize,
     recall: f64,
-    /// SHA-256 of the two files that the library wrote, because it aborts on some damaged ones.
-    /// Empty in graphs from earlier versions.
+    /// SHA-256 of the two files that the library wrote, to detect damage, because the library
+    /// aborts the process when it loads some damaged files. Empty in graphs from earlier versions.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }

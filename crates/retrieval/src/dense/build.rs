@@ -15,8 +15,8 @@ const TOGETHER: usize = 256;
 
 /// Subfolder of unfinished vectors, kept because encoding can take days.
 const PARTIAL: &str = "dense.partial";
-/// Metadata of unfinished vectors. It is deleted only after their folder is renamed, so that a
-/// build can resume wherever it was interrupted.
+/// Metadata of unfinished vectors. This file is deleted only after the folder has its final name,
+/// so that a build interrupted at any point can resume.
 const OF: &str = "of.json";
 
 /// Settings of [`build_vectors`].
@@ -106,8 +106,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Opens matching unfinished vectors, or a new file. Returns the file at its end and the passages
-/// encoded.
+/// Opens the file of unfinished vectors if they match, or creates a new file. Returns the file,
+/// positioned at its end, and the number of passages already encoded.
 fn open_partial(
     place: &Path,
     description: &Description,

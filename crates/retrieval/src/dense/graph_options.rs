@@ -11,11 +11,11 @@ pub const HNSW: &str = "hnsw";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOptions {
-    /// Maximum neighbors per vector and layer (M), at most 256.
+    /// Maximum number of neighbors of a vector in each layer (M); at most 256.
     pub neighbours: usize,
-    /// Candidates when inserting a vector (efConstruction).
+    /// Number of candidate neighbors considered when a vector is inserted (efConstruction).
     pub construction: usize,
-    /// Minimum candidates for a query (efSearch).
+    /// Minimum number of candidates considered for a query (efSearch).
     pub search: usize,
 }
 

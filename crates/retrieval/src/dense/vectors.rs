@@ -17,9 +17,10 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Elements processed together; with their products they fit in the L1 cache.
+/// Number of vector elements processed together, so few that they and their products fit in the
+/// cache.
 const BLOCK: usize = 1 << 15;
-/// Blocks per parallel work item.
+/// Number of such blocks in a work item of a thread.
 const PIECE: usize = 16;
 
 /// A vector's data type.

@@ -29,7 +29,7 @@ const LONGEST_STOP_WORD: usize = 5;
 /// Maximum token length in UTF-16 code units; longer tokens are split.
 pub(crate) const MAX_TOKEN_UNITS: usize = 255;
 
-/// A UTF-16 code unit takes at most three bytes in UTF-8.
+/// Maximum token length in UTF-8 bytes: text takes at most three bytes per UTF-16 code unit.
 const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;
 
 static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {

@@ -5,10 +5,10 @@
 //! query, and `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`, without the textbook's factor `k1 + 1`.
 //!
 //! * `tf`: the term's count in the document;
-//! * `dl`: the document's terms, decoded from its one-byte norm ([`decode_length`]): exact up to
-//!   40, then with five significant bits;
-//! * `avgdl`: mean terms of non-empty documents;
-//! * `N`, `df`: non-empty documents, and documents with this term.
+//! * `dl`: the number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
+//!   exact up to 40, then with five significant bits;
+//! * `avgdl`: the mean number of terms in a non-empty document;
+//! * `N`, `df`: the number of non-empty documents, and the number of documents with this term.
 //!
 //! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), as implemented
 //! in Lucene. Anserini's defaults are k1 = 0.9, b = 0.4.

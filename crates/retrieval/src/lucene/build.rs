@@ -133,8 +133,8 @@ impl IndexBuilder {
     /// Writes the rest and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if writing fails, or if 4 GiB are reached by all terms together,
-    /// by all names together, or by one term's postings. In a folder, also fails like
+    /// Returns [`SearchError::Io`] if writing fails, or if all terms together, all names together,
+    /// or the postings of one term take 4 GiB or more. For an index in a folder, also fails like
     /// [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;

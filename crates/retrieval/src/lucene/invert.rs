@@ -13,7 +13,7 @@ use turnwise_files::PathError;
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
-/// Approximate bytes per term, without text and postings.
+/// Approximate memory in bytes that a term takes in addition to its text and postings.
 const TERM: usize = 96;
 
 /// A term's postings. Each is `2 d + 1` if the term occurs once, and otherwise `2 d` followed by

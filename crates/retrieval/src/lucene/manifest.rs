@@ -22,7 +22,7 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Number of texts; the file's key is historical.
+    /// Number of texts; the key in the file keeps an older name.
     #[serde(rename = "products")]
     pub(super) texts: u32,
     pub(super) documents: u64,

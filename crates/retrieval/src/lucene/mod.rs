@@ -53,7 +53,7 @@ pub enum SearchError {
         /// Folder path.
         path: PathBuf,
     },
-    /// The index is of another version or other texts.
+    /// The index has another format version, or was built from texts other than the given ones.
     #[error("{}: the search index is stale: {reason}; delete the folder and build it again", path.display())]
     Stale {
         /// Folder path.
@@ -61,7 +61,7 @@ pub enum SearchError {
         /// The difference.
         reason: String,
     },
-    /// Files are missing or have other sizes than recorded.
+    /// Files are missing, or their sizes differ from the recorded ones.
     #[error("{}: the search index is damaged: {reason}; delete the folder and build it again", path.display())]
     Damaged {
         /// File or folder path.

@@ -2,12 +2,12 @@
 //!
 //! Source: M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980).
 //!
-//! Differs from the paper in the same way as Lucene: words of one or two units are unchanged, `bli`
-//! becomes `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Porter2 gives a
-//! different stem for one word in twenty.
+//! Differs from the paper in the same way as Lucene: words of one or two UTF-16 code units are
+//! unchanged, `bli` becomes `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`.
+//! Porter2 gives a different stem for one word in twenty.
 //!
-//! As in Java, it works on UTF-16 code units. The vowels are `a e i o u`, and `y` after a
-//! consonant; all other units are consonants.
+//! As in Java, the units in which the stemmer works are UTF-16 code units. The vowels are
+//! `a e i o u`, and `y` after a consonant; all other units are consonants.
 
 /// Replacements of the third and fourth steps, for a stem measure above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [

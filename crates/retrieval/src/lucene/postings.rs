@@ -29,9 +29,9 @@ pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
 pub(super) const BLOCK: usize = 128;
 pub(super) const ENTRY: usize = 16;
-/// Numbers between the parts and the closing magic.
+/// Number of integers between the last part of the file and the magic bytes at its end.
 pub(super) const FOOTER: usize = 9;
-/// Comes after the last document.
+/// Document index of a cursor that has passed the last document.
 pub(super) const END: u32 = u32::MAX;
 
 pub(super) struct Postings {
@@ -49,9 +49,9 @@ pub(super) struct Postings {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    /// Documents with the term.
+    /// Number of documents that contain the term.
     pub(super) documents: u32,
-    /// Start of the postings, which identifies the term.
+    /// Offset at which the postings start, which also identifies the term.
     pub(super) start: usize,
     end: usize,
 }
@@ -205,7 +205,7 @@ pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     count: usize,
     blocks: usize,
-    /// Block after the decoded one.
+    /// Index of the block after the decoded one.
     next: usize,
     documents: [u32; BLOCK],
     frequencies: [u32; BLOCK],

@@ -13,8 +13,9 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of cached prefix tokens that outweigh one more sequence in a lane: recomputing them costs
-/// about as much as decoding a sequence.
+/// Number of prompt tokens that count as much as one sequence when a request's lane is chosen: a
+/// lane that has them cached may have one more sequence than another lane, because recomputing the
+/// tokens costs about as much as decoding a sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
@@ -23,7 +24,7 @@ pub(super) struct Lanes {
 }
 
 struct Lane {
-    /// `None` once the lane should end.
+    /// Sends jobs to the lane's thread; `None` once the thread should end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
     /// Recent prompts that may still be cached.

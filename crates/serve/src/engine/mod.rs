@@ -2,8 +2,8 @@
 //! continuous batching and streaming.
 //!
 //! On the CPU, a request with a seed gets a bit-identical response whatever else is running. A
-//! conversation's keys and values stay cached until their slot is needed, so the next turn computes
-//! only new tokens.
+//! conversation's keys and values stay cached until another conversation needs their slot, so the
+//! next turn computes only new tokens.
 
 mod answer;
 mod chat;
@@ -77,7 +77,7 @@ pub struct EngineSettings {
     pub device: Device,
     /// CPU precision of matrix multiplication.
     pub compute: Compute,
-    /// Tool-call format; `None` follows the chat template.
+    /// Format in which the models call tools; `None` derives it from each model's chat template.
     pub calls: Option<CallFormat>,
     /// API key required from clients.
     pub key: Option<String>,

@@ -76,7 +76,7 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Request counter at the last use.
+    /// Value of the request counter when the model was last used.
     used: AtomicU64,
 }
 

@@ -11,7 +11,7 @@ use super::visible::Visible;
 use super::worker::Sink;
 use crate::openai::{ApiError, MessageCall, TokenLogprob, TopLogprob};
 
-/// A piece of a response. If the response is not streamed, it is the only one.
+/// A piece of a response. A response that is not streamed has only one piece.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     pub(super) text: String,

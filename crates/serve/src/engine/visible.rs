@@ -7,7 +7,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// Tags of reasoning. Tool calls between them are not parsed.
+/// Tags of reasoning, inside which tool calls are not parsed.
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 

@@ -36,7 +36,7 @@ impl Fields {
         format!("{}{key}", self.path)
     }
 
-    /// Removes a field; `None` if missing or `null`.
+    /// Removes a field and returns its value; `None` if it is missing or `null`.
     pub(super) fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, ApiError> {
         let Some(raw) = self.left.remove(key) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|error| {

@@ -53,7 +53,7 @@ pub struct Usage {
 /// Prompt token breakdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptDetails {
-    /// Tokens with cached keys and values.
+    /// Number of prompt tokens whose keys and values were already cached.
     pub cached_tokens: usize,
 }
 
@@ -190,7 +190,7 @@ pub struct TextLogprobs {
     pub tokens: Vec<String>,
     /// Log-probs in nats.
     pub token_logprobs: Vec<f32>,
-    /// Alternatives with log-probs.
+    /// Most likely tokens at each position, with their log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
     /// Token offsets in the text, in characters.
     pub text_offset: Vec<usize>,
@@ -228,7 +228,8 @@ pub struct TextResponse {
     pub model: String,
     /// Choices.
     pub choices: Vec<TextChoice>,
-    /// Token counts. In a stream, only the last chunk has them, and only if requested.
+    /// Token counts. In a stream, only the last chunk has token counts, and only if the client
+    /// requests them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -21,7 +21,7 @@ pub struct SamplingFields {
     pub temperature: Option<f32>,
     /// Top-p; `None` for the server's default.
     pub top_p: Option<f32>,
-    /// Most likely tokens to sample from (an extension); 0 for all.
+    /// Number of most likely tokens to sample from (an extension); 0 samples from all.
     pub top_k: usize,
     /// Maximum response tokens.
     pub max_tokens: Option<usize>,

@@ -33,7 +33,7 @@ pub struct Limits {
     pub body: Duration,
     /// Timeout for responses.
     pub answer: Duration,
-    /// Timeout for a write without progress.
+    /// Maximum time for which a write may make no progress.
     pub write: Duration,
     /// Whether to accept only requests whose `Host` is a loopback address, which prevents DNS
     /// rebinding by web pages.
@@ -56,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// A request's key, number and headers.
+/// A request's API key, its number in this process, and its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// API key from `Authorization: Bearer KEY`.
@@ -121,7 +121,7 @@ pub enum ServeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Not,
-    /// Wait for running requests.
+    /// Stop once the running requests are answered.
     Gently,
     Now,
 }

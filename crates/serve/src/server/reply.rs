@@ -41,7 +41,8 @@ impl<W, C> Reply<W, C> {
         let _ = self.to.try_send(Part::Whole(answer));
     }
 
-    /// Sends a chunk; false if the client disconnected or fell behind, or the deadline passed.
+    /// Sends a chunk. Returns false if the client disconnected or fell too far behind, or if the
+    /// deadline has passed.
     pub fn chunk(&self, chunk: C) -> bool {
         self.to.capacity() > 1 && self.to.try_send(Part::Chunk(chunk)).is_ok()
     }

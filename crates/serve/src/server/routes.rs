@@ -100,7 +100,8 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Checks a request and parses it on another thread, so that long ones do not delay others.
+    /// Checks a request and parses it on another thread, so that parsing a long request does not
+    /// delay other clients.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,

@@ -1,9 +1,9 @@
 //! Conversations as token sequences that grow turn by turn.
 //!
-//! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply,
-//! which is tokenized separately. The result equals tokenizing the whole text if a single token
-//! closes a reply (`<|im_end|>`), because tokenizers split text there first. Other templates are
-//! single-turn only.
+//! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply.
+//! This text is tokenized separately. The result equals tokenizing the whole text if a single token
+//! closes a reply (`<|im_end|>`), because tokenizers split text at such tokens before anything
+//! else. Other templates are single-turn only.
 //!
 //! Earlier replies keep their reasoning. To drop it, render a new conversation for each turn
 //! ([`ChatFormat::first`]).
@@ -26,7 +26,7 @@ const NEXT: &str = "the-next-question";
 /// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// System message. If `None`, the template may add its own.
+    /// System message. If `None`, the template may add a default one.
     pub system: Option<String>,
     /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,

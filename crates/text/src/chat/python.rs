@@ -154,8 +154,8 @@ impl JsonWriter<'_> {
     }
 }
 
-/// Returns `value[start:stop:step]` of a string or list. Fails for undefined values. The result for
-/// other types is undefined, as in Jinja.
+/// Returns `value[start:stop:step]` of a string or list. Fails for undefined values. For values of
+/// other types, returns Jinja's undefined value, as Jinja does.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
     let items: Vec<Value> = match value.kind() {

@@ -68,8 +68,9 @@ impl Tokenizer {
     /// Reads a model folder's tokenizer, end tokens and chat templates.
     ///
     /// # Errors
-    /// Fails if the tokenizer is missing or unsupported, if added tokens have other ids, or if end
-    /// tokens or chat templates are invalid. The error names the file and key.
+    /// Fails if the tokenizer is missing or unsupported, if added tokens would get ids other than
+    /// the listed ones, or if end tokens or chat templates are invalid. The error names the file
+    /// and key.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);

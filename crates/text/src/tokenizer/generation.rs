@@ -42,8 +42,9 @@ impl GenerationSampling {
         ]
     }
 
-    /// Adds these settings to a `generation_config.json`. Content that has them, or is not a JSON
-    /// object, is returned unchanged.
+    /// Adds these settings to a `generation_config.json`. Replaces other sampling settings in it.
+    /// Content that already has exactly these settings, or that is not a JSON object, is returned
+    /// unchanged.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
         let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
         let before = entries.clone();
@@ -58,7 +59,7 @@ impl GenerationSampling {
     }
 }
 
-/// Sampling keys missing in [`GenerationSampling`].
+/// Sampling keys that [`GenerationSampling`] does not have.
 const OTHER_SAMPLING: [&str; 14] = [
     "min_p",
     "typical_p",

@@ -1,7 +1,7 @@
 //! Converts text to token ids and back.
 //!
 //! Reads byte-level BPE tokenizers from a `tokenizer.json` or a hub model's folder
-//! ([`Tokenizer::load_folder`]). Small models use one trained on their environment's text
+//! ([`Tokenizer::load_folder`]). Small models use a tokenizer trained on their environment's text
 //! ([`Tokenizer::train`]), in which a phrase, or a name with its number, is one token.
 
 mod files;

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-/// The regex alternatives that follow the phrases. Together they match every character. White space
-/// is listed, because engines disagree on `\s`.
+/// The alternatives of the regex after those of the phrases. Together they match every character.
+/// White space is listed character by character, because regex engines interpret `\s` differently.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Like [`TAIL`], but with a name and its number as separate pieces.
@@ -88,7 +88,7 @@ impl Scanner {
         (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
-    /// Returns the bytes of the first piece; 0 only for an empty text.
+    /// Returns the length of the first piece in bytes, which is 0 only for an empty text.
     pub(super) fn piece_len(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let Some(&first) = bytes.first() else { return 0 };
@@ -127,8 +127,8 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// Returns true for bytes of other characters. Non-ASCII bytes count, so that a character is never
-/// split.
+/// Returns true unless the byte is a letter, a digit or white space. Non-ASCII bytes count as other
+/// characters, so that no character is split.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

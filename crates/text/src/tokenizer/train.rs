@@ -44,7 +44,7 @@ impl TokenizerConfig {
 }
 
 impl Tokenizer {
-    /// Trains a tokenizer on the texts of a small model.
+    /// Trains a tokenizer for a small model on the texts that the model will read and write.
     ///
     /// The vocabulary consists of the 256 bytes, the special tokens, the phrases and the most
     /// frequent pieces (ties in byte order). A piece is a phrase (longest first), a line break,

@@ -36,8 +36,8 @@ struct Trial {
     reward: Option<f64>,
 }
 
-/// Returns the trajectories of a file or folder. In a folder, `line` is the trajectory's number,
-/// from 1.
+/// Returns the trajectories of a file or folder. For a folder, the `line` of a trajectory is its
+/// number among the folder's trajectories, from 1.
 pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
     if !path.is_dir() {
         return of_file(path, notes);

@@ -22,10 +22,10 @@ pub(crate) fn parsed<T>(
     Ok(read)
 }
 
-/// Calls `take` with each object's text and its first line or Parquet row.
+/// Calls `take` with each object's text and the number of its first line or of its Parquet row.
 ///
-/// NaN and infinities become null, but fail if `used` returns true for their keys. Empty Parquet
-/// columns are skipped.
+/// NaN and infinities become null, but are an error if `used` returns true for the keys that lead
+/// to them. Empty Parquet columns are skipped.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,

@@ -30,7 +30,7 @@ pub struct ChatCall {
     pub id: String,
     /// Tool name.
     pub name: String,
-    /// Arguments as JSON text: an object, or a string if the model's were not JSON.
+    /// Arguments as JSON text: an object, or a string if the model's arguments were not JSON.
     pub arguments: String,
 }
 

@@ -6,8 +6,8 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Converts a trajectory. Its rewards are the environment's. A request for a summary
-    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, and the summary an
+    /// Converts a trajectory. The conversation gets the environment's own rewards. A request for a
+    /// summary ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, and the summary an
     /// assistant message.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();

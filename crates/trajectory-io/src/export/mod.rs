@@ -8,7 +8,8 @@
 //! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst` with `input`, `output`, `score`, `step`, `uid` |
 //! | [`ExportFormat::Trl`] | `.parquet` with `prompt`, `completion`, `reward`, `step` |
 //!
-//! Rewards are the environment's; for verl and TRL, their sum per trajectory.
+//! The exported rewards are those of the environment; for verl and TRL, each trajectory gets their
+//! sum.
 
 mod atif;
 mod parquet;

@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Count,
     Number,
     Numbers,
-    /// Numbers, null if not finite.
+    /// Numbers, with null in place of those that are not finite.
     Logprobs,
     /// A number or list of numbers.
     Values,

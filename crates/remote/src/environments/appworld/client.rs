@@ -91,7 +91,7 @@ impl Client {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }
 
-    /// Ends a task; the next one replaces it even after a failure.
+    /// Ends a task. Errors are ignored, because starting the next task replaces this one anyway.
     pub(super) fn close(&self, server: usize, id: &str) {
         let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
     }

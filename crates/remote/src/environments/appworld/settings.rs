@@ -25,7 +25,8 @@ pub struct AppWorldConfig {
     /// Maximum observation length in characters; the rest is cut off.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Timeout of a server's reply in seconds; set it above the server's limit for code (100).
+    /// Timeout of a server's reply in seconds; set it above the server's own limit for running code
+    /// (100 seconds).
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Maximum reply size in bytes.

@@ -17,7 +17,7 @@ use turnwise_env::task_files::{Splits, lines};
 
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
 
-/// How long a reset waits for a server in use.
+/// How long a reset waits for a server to become free if all are in use.
 const WAIT: Duration = Duration::from_secs(20);
 
 const FAILED: &str = "Execution failed.";

@@ -16,8 +16,8 @@ impl Rules {
     }
 }
 
-/// Returns the reward from a judging tool's result: a number or bool, which may stand alone, under
-/// `result` or `reward`, or as text.
+/// Returns the reward from a judging tool's result: a number or bool, either as the whole result,
+/// under the key `result` or `reward`, or written as text.
 ///
 /// # Errors
 /// Fails if the tool failed or returned no such value.

@@ -127,7 +127,8 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. An invalid name or invalid arguments count as a failure of the tool.
+    /// Calls a tool. If the server rejects the tool's name or arguments, the call counts as a
+    /// failure of the tool, not of the server.
     pub(super) async fn call(
         &self,
         name: String,

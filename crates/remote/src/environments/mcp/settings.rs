@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Command that starts a server per episode, used over stdin and stdout, for example
-    /// `["python3", "server.py"]`. Set either this or `urls`.
+    /// Command that starts a separate server for each episode, which communicates over stdin and
+    /// stdout, for example `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
     /// The command's working directory; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,8 @@ pub struct McpConfig {
     /// Addresses of streamable HTTP servers, for example `["http://127.0.0.1:8000/mcp"]`; each
     /// episode is one session.
     pub urls: Vec<String>,
-    /// Environment variable with the API key for `urls`; empty for none.
+    /// Name of the environment variable that contains the API key for `urls`; empty if they need no
+    /// key.
     pub api_key_env: String,
     /// Maximum concurrent episodes: processes of `command`, or sessions per server in `urls`.
     #[schemars(range(min = 1, max = 65536))]
@@ -34,7 +35,7 @@ pub struct McpConfig {
     /// Maximum observation length in characters; the rest is cut off.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Minimum judged reward of a successful episode.
+    /// Minimum reward for an episode to count as a success, if a tool judges it.
     pub success_reward: f64,
     /// Timeout for starting a server, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
@@ -42,7 +43,8 @@ pub struct McpConfig {
     /// Timeout for a tool call, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Maximum reply size from `urls` in bytes (from `command`: 16 MiB).
+    /// Maximum size in bytes of a reply from a server in `urls`. For `command`, the limit is always
+    /// 16 MiB.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_message_bytes: usize,
 }

@@ -23,7 +23,7 @@ pub(super) struct Call {
 pub(super) enum Match {
     #[default]
     Exact,
-    /// Must match the whole answer.
+    /// Expected answers are regular expressions, which must match the policy's whole answer.
     Regex,
 }
 

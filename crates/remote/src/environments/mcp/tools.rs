@@ -75,7 +75,8 @@ impl Tools {
         &self.shown
     }
 
-    /// Parses a tool call, a text `name({..})`, or a JSON object.
+    /// Parses an action: a tool call, a text of the form `name({..})`, or a JSON object with `name`
+    /// and `arguments`.
     ///
     /// # Errors
     /// Fails if the call is invalid, with a message for the policy.

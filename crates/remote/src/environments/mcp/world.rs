@@ -24,7 +24,7 @@ use crate::http::api_key;
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// How long a reset waits for a session in use.
+/// How long a reset waits for a session to become free if all are in use.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// Tasks with tools from MCP servers.

@@ -65,8 +65,8 @@ impl Session {
     /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// Fails if the connection is lost or if the reply is too slow or too large. This ends the
-    /// session.
+    /// Fails if the connection is lost or if the reply is too slow or too large. Each of these
+    /// errors ends the session.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());

@@ -24,7 +24,8 @@ pub struct OpenEnvConfig {
     /// Addresses of servers with the same environment, for example `["http://127.0.0.1:8000"]`;
     /// episodes are spread over them.
     pub urls: Vec<String>,
-    /// Environment variable with the servers' API key; empty for none.
+    /// Name of the environment variable that contains the servers' API key; empty if they need no
+    /// key.
     pub api_key_env: String,
     /// Concurrent episodes per server; set it to `max_concurrent_envs`.
     #[schemars(range(min = 1, max = 65536))]
@@ -33,10 +34,10 @@ pub struct OpenEnvConfig {
     pub goal: String,
     /// Task file (JSON lines) for each split. Without task files, each task is a seed.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Number of training tasks without task files; their seeds start at 0.
+    /// Number of training tasks if there are no task files; their seeds start at 0.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of test tasks without task files; their seeds start at 1,000,000.
+    /// Number of test tasks if there are no task files; their seeds start at 1,000,000.
     #[schemars(range(min = 1, max = 1000000))]
     pub test: usize,
     /// Additional arguments of every reset.

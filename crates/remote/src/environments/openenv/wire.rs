@@ -35,7 +35,7 @@ pub(super) enum Answer {
     Mcp(Value),
     Error {
         code: String,
-        /// Names invalid fields, if known.
+        /// Error text, with the names of the invalid fields if they are known.
         message: String,
     },
 }

@@ -162,7 +162,8 @@ impl ChatFormat {
         Some(reply.split_once(self.close_text.as_str())?.0).filter(|_| !self.close_text.is_empty())
     }
 
-    /// Returns true if the template renders tools and results, and ends these replies like others.
+    /// Returns true if the template renders tools and results, and ends replies that contain calls
+    /// like other replies.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#
