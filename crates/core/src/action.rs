@@ -30,7 +30,7 @@ pub enum Action {
     },
     /// A structured call.
     Call(ToolCall),
-    /// An unparsable tool call.
+    /// A tool call that could not be parsed.
     Malformed {
         /// Response text.
         text: String,
@@ -51,7 +51,7 @@ impl Action {
         }
     }
 
-    /// Returns the structured call, if the action is one.
+    /// Returns the structured call if the action is one, otherwise `None`.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
             Self::Text { .. } | Self::Malformed { .. } | Self::Reply(_) => None,

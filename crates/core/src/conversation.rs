@@ -43,9 +43,9 @@ impl ChatMessage {
 /// The earlier turn that a request continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
-    /// Index of the turn.
+    /// Index of the earlier turn.
     pub turn: usize,
-    /// Number of the request's messages up to and including that turn's response.
+    /// Number of messages in the new request up to and including the earlier turn's response.
     pub messages: usize,
 }
 
@@ -56,15 +56,16 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The continued turn; `None` starts a new sequence.
+    /// The turn that this request continues; `None` starts a new token sequence.
     pub continues: Option<Continued>,
     /// Agent name, if a program has several.
     pub agent: String,
-    /// Maximum reply tokens; the run's own limit still applies.
+    /// Maximum number of tokens in the reply; the run's own limit applies as well.
     pub max_tokens: Option<usize>,
     /// Strings that end the reply. The reply does not include them.
     pub stop: Vec<String>,
-    /// State key for credit methods. Default: the agent's name and newest messages.
+    /// State key for credit methods. If unset, the agent's name and its newest messages form the
+    /// key.
     pub state: Option<String>,
 }
 
@@ -123,7 +124,7 @@ pub struct AgentTurn {
     pub name: String,
     /// Number of messages in the request.
     pub messages: usize,
-    /// Turn whose tokens the prompt continues.
+    /// Index of the earlier turn whose tokens this turn's prompt extends, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<usize>,
     /// Rewards by rule; the turn's reward includes their sum.

@@ -23,7 +23,7 @@ pub struct Metric {
     pub name: String,
     /// The value.
     pub value: f64,
-    /// How to merge the value with earlier ones.
+    /// How to merge the value with this metric's earlier values in the episode.
     pub merge: Merge,
 }
 
@@ -58,13 +58,13 @@ pub struct Step {
     pub reward: f64,
     /// Finished fraction of the task, in `[0, 1]`.
     pub progress: Option<f64>,
-    /// Whether the episode ended by its rules.
+    /// Whether the environment's own rules, not a step limit, ended the episode.
     pub terminated: bool,
     /// Whether the step limit cut the episode off.
     pub truncated: bool,
     /// Whether the task is solved.
     pub success: bool,
-    /// Whether the action was understood; if not, the state is unchanged.
+    /// Whether the environment understood the action; otherwise the state is unchanged.
     pub understood: bool,
     /// Metrics of the action.
     pub metrics: Vec<Metric>,
@@ -91,8 +91,8 @@ pub trait Environment: Any + Send {
     /// Fails if no episode is running, or if the environment failed.
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the episode's tools; called after every reset. Prompts list them, so observations
-    /// need not.
+    /// Returns the episode's tools; called after every reset. Prompts list the tools, so
+    /// observations need not.
     fn tools(&self) -> &[Tool] {
         &[]
     }
@@ -100,7 +100,7 @@ pub trait Environment: Any + Send {
     /// Returns the episode's state; `None` if the environment cannot save states.
     ///
     /// # Errors
-    /// Fails if the environment can save states in general but not this one.
+    /// Fails if the environment supports saving states but cannot save the current one.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         Ok(None)
     }
@@ -140,8 +140,8 @@ pub trait TaskSet: Send + Sync {
     /// Fails on an unknown split or unreadable data.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// Returns a list that creates a split's tasks on demand, for sets that take long to create
-    /// all.
+    /// Returns a list that creates a split's tasks on demand; useful if creating all of them takes
+    /// long. `None` if the set has no such list.
     ///
     /// # Errors
     /// Fails like [`TaskSet::tasks`].
@@ -153,7 +153,8 @@ pub trait TaskSet: Send + Sync {
     /// Creates an environment.
     ///
     /// # Errors
-    /// Fails, for example, if its program does not start ([`EnvError::is_transient`]).
+    /// Fails, for example, if the environment's program does not start
+    /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
     /// Returns true if calls never wait for another process. Environments that may wait run on
@@ -167,8 +168,9 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
-    /// Returns true if the environment enforces a time limit on its calls itself, which excludes
-    /// time in a queue. Otherwise the caller enforces one, which includes it.
+    /// Returns true if the environment itself enforces a time limit on its calls, without counting
+    /// time that a call waits in a queue. Otherwise the caller enforces a limit that counts this
+    /// time.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -179,8 +181,8 @@ pub trait TaskSet: Send + Sync {
     }
 
     /// Steps several environments of this set and returns the results in the same order. Override
-    /// it to execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments'
-    /// type).
+    /// it if the environment can execute many actions at once; `<dyn Any>::downcast_mut` then
+    /// recovers the type of each environment.
     ///
     /// # Errors
     /// An entry fails if [`Environment::step`] does, or if its environment belongs to another set.

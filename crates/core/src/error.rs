@@ -18,7 +18,7 @@ pub enum EnvError {
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// File, with the entry if it is an archive.
+        /// Path of the file and, if it is an archive, the entry in it.
         path: String,
         /// What is wrong and, if known, how to fix it.
         reason: String,
@@ -121,7 +121,7 @@ pub enum ObjectiveError {
     /// An array has the wrong length.
     #[error("sequence {sequence}: {what} has {found} entries, {expected} expected")]
     Length {
-        /// Index into the batch.
+        /// Index of the sequence in the batch.
         sequence: usize,
         /// Array name.
         what: &'static str,
@@ -136,9 +136,9 @@ pub enum ObjectiveError {
     /// An input is NaN or infinite.
     #[error("sequence {sequence}, token {token}: {what} is {value}, not a finite number")]
     NotFinite {
-        /// Index into the batch.
+        /// Index of the sequence in the batch.
         sequence: usize,
-        /// Index among the response tokens.
+        /// Index of the token among the sequence's response tokens.
         token: usize,
         /// Array name.
         what: &'static str,
@@ -156,7 +156,7 @@ pub enum LearnError {
     /// A sequence cannot be trained on.
     #[error("sequence {sequence}: {reason}")]
     Sequence {
-        /// Index into the batch.
+        /// Index of the sequence in the batch.
         sequence: usize,
         /// The reason.
         reason: String,
@@ -164,13 +164,13 @@ pub enum LearnError {
     /// The gradient is NaN or infinite; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
-    /// The learner lacks a pass that the method needs.
+    /// The learner does not support a model pass that the method needs.
     #[error("learner: the method needs {0}, which this learner does not have")]
     Unsupported(&'static str),
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device or remote learner failed; the run's results so far are valid.
+    /// A device or remote learner failed; results from before the failure remain valid.
     #[error("learner: {0}")]
     Unavailable(String),
 }

@@ -59,7 +59,7 @@ pub struct StageRecord {
     pub stage: Cow<'static, str>,
     /// Advantage after the stage.
     pub advantage: f64,
-    /// Numbers that explain it.
+    /// Numbers that explain this advantage.
     pub facts: Facts,
 }
 

@@ -12,11 +12,13 @@ use crate::{
 /// Forward-pass results of one sequence, per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
-    /// `log pi(token | context)` in nats, or a critic's value before the token.
+    /// For a policy, `log pi(token | context)` in nats; for a critic, the value of the state before
+    /// the token.
     pub logprobs: &'a [f32],
-    /// Full-vocabulary Shannon entropy in nats; empty unless [`RequiredPasses::entropies`].
+    /// Full-vocabulary Shannon entropy in nats; empty unless [`RequiredPasses::entropies`] is set.
     pub entropies: &'a [f32],
-    /// Full-vocabulary `KL[pi || pi_ref]` in nats; empty unless [`RequiredPasses::reference_kls`].
+    /// Full-vocabulary `KL[pi || pi_ref]` in nats; empty unless [`RequiredPasses::reference_kls`]
+    /// is set.
     pub reference_kls: &'a [f64],
 }
 
@@ -50,7 +52,7 @@ pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 /// Metric sums over tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
-    /// Response tokens with nonzero weight.
+    /// Number of response tokens with nonzero weight.
     pub tokens: f64,
     /// Policy (surrogate) loss.
     pub policy_loss: f64,
@@ -58,11 +60,12 @@ pub struct LossMetrics {
     pub kl_loss: f64,
     /// Entropy loss, coefficient included.
     pub entropy_loss: f64,
-    /// Tokens clipped at the lower bound.
+    /// Number of tokens whose ratio was clipped at the lower bound.
     pub clipped_low: f64,
-    /// Tokens clipped at the upper bound.
+    /// Number of tokens whose ratio was clipped at the upper bound.
     pub clipped_high: f64,
-    /// Sum of `(r - 1) - ln r`, the k3 estimate of the KL to the old policy.
+    /// Sum of `(r - 1) - ln r` over the tokens' importance ratios `r`: the k3 estimate of the KL to
+    /// the old policy.
     pub approx_kl: f64,
     /// Estimated KL to the reference policy, without coefficient.
     pub reference_kl: f64,
@@ -70,8 +73,8 @@ pub struct LossMetrics {
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// For each of [`LOG_RATIO_BOUNDS`], the number of tokens with a larger `|ln ratio|`. The ratio
-    /// is the one in the loss.
+    /// For each of [`LOG_RATIO_BOUNDS`], the number of tokens with a larger `|ln ratio|`. Here,
+    /// `ratio` is the importance ratio that the loss uses.
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Entropies, if known.
     pub entropy: f64,
@@ -79,9 +82,11 @@ pub struct LossMetrics {
     pub masked_contexts: f64,
     /// Loss of the masked contexts, coefficients included.
     pub masked_context_loss: f64,
-    /// KLs from the distribution after the original prompt to that after the masked prompt.
+    /// Sum over masked contexts of the mean KL per token, from the policy after the original prompt
+    /// to the policy after the masked prompt.
     pub masked_context_kl: f64,
-    /// KLs from the policy to the reference, both after the masked prompt.
+    /// Sum over masked contexts of the mean KL per token, from the policy to the reference policy,
+    /// both after the masked prompt.
     pub masked_context_reference_kl: f64,
 }
 
@@ -133,9 +138,9 @@ pub enum DirectLoss {
         old_logprobs: Vec<f32>,
         /// `A_t` times the token's weight in the loss.
         advantages: Vec<f64>,
-        /// Distance from 1 to the lower bound.
+        /// Distance from 1 down to the ratio's lower clip bound.
         low: f64,
-        /// Distance from 1 to the upper bound.
+        /// Distance from 1 up to the ratio's upper clip bound.
         high: f64,
     },
 }
@@ -145,7 +150,7 @@ pub enum DirectLoss {
 /// Losses that depend only on log-probs need only [`Objective::evaluate`]. The other methods are
 /// for entropies, divergences, masked contexts and scaled gradients.
 pub trait Objective: Sync {
-    /// Returns the extra passes that the objective needs to fill its statistics.
+    /// Returns the extra model passes that the objective needs to get its statistics.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
@@ -174,8 +179,8 @@ pub trait Objective: Sync {
         Err(ObjectiveError::Setting(reason))
     }
 
-    /// Returns a sequence's loss as a [`DirectLoss`], if the loss has no other terms and its
-    /// gradient is not scaled.
+    /// Returns a sequence's loss as a [`DirectLoss`]; `None` if the loss has terms that this form
+    /// cannot express, or if its gradient is scaled.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
@@ -227,9 +232,9 @@ pub struct LossReport {
     pub loss: f64,
     /// Metric sums.
     pub metrics: LossMetrics,
-    /// Tokens of all sequences, prompts included.
+    /// Number of tokens in all sequences, prompts included.
     pub total_tokens: usize,
-    /// Tokens that were not computed again because sequences share a prefix.
+    /// Number of tokens that were not computed again because sequences share a prefix.
     pub shared_tokens: usize,
 }
 
@@ -238,7 +243,7 @@ pub struct LossReport {
 pub struct StepReport {
     /// Global L2 gradient norm before clipping.
     pub grad_norm: f64,
-    /// Optimizer steps so far, this one included.
+    /// Number of optimizer steps so far, including this one.
     pub step: u64,
 }
 

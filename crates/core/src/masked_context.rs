@@ -22,13 +22,13 @@ pub struct MaskedContextStatistics<'a> {
     /// Log-probs with the masked prompt.
     pub masked: &'a [f32],
     /// Reference log-probs with the masked prompt; empty unless
-    /// [`crate::MaskedContextPass::reference`].
+    /// [`crate::MaskedContextPass::reference`] is set.
     pub reference: &'a [f32],
     /// Full-vocabulary `KL[pi(.|c) || pi(.|c masked)]`; empty unless
-    /// [`crate::MaskedContextPass::divergences`].
+    /// [`crate::MaskedContextPass::divergences`] is set.
     pub kl: &'a [f64],
-    /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both of those flags
-    /// are set.
+    /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both `divergences`
+    /// and `reference` are set in that pass.
     pub reference_kl: &'a [f64],
 }
 
@@ -37,13 +37,13 @@ pub struct MaskedContextStatistics<'a> {
 pub struct MaskedContextGradients {
     /// This masked context's share of the batch loss.
     pub loss: f64,
-    /// Derivative with respect to `full`.
+    /// Derivative of the loss with respect to `MaskedContextStatistics::full`.
     pub d_full: Vec<f32>,
-    /// Derivative with respect to `masked`.
+    /// Derivative of the loss with respect to `MaskedContextStatistics::masked`.
     pub d_masked: Vec<f32>,
-    /// Derivative with respect to `kl`.
+    /// Derivative of the loss with respect to `MaskedContextStatistics::kl`.
     pub d_kl: Vec<f64>,
-    /// Derivative with respect to `reference_kl`.
+    /// Derivative of the loss with respect to `MaskedContextStatistics::reference_kl`.
     pub d_reference_kl: Vec<f64>,
     /// Mean `KL[pi(.|c) || pi(.|c masked)]` per token, for metrics.
     pub kl: f64,

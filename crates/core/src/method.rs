@@ -1,4 +1,4 @@
-//! Configs' tables of methods, and presets.
+//! The tables that select methods in a config, and presets of them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

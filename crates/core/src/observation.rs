@@ -33,7 +33,8 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// One of several messages, or a single message whose role is not `user`.
+    /// A chat message. Used if the observation consists of several messages, or of one whose role
+    /// is not `user`.
     Message {
         /// Role: `system`, `user` or another.
         role: String,
@@ -65,7 +66,7 @@ impl Part {
 pub struct Observation {
     /// Parts in display order.
     pub parts: Vec<Part>,
-    /// All actions that the environment would understand now.
+    /// All actions that the environment would understand in this state.
     pub admissible: Vec<String>,
     /// Identifies the state for credit methods. Default: the text. Set it if observations of the
     /// same state differ (for example, by a clock), or if different states look alike.

@@ -19,7 +19,7 @@ pub enum Reasoning<'a> {
     None(&'a str),
     /// Reasoning and answer.
     Closed(&'a str, &'a str),
-    /// Reasoning without an end or answer.
+    /// Reasoning without a closing tag, and so without an answer.
     Unclosed(&'a str),
 }
 

@@ -43,9 +43,10 @@ pub enum GradientPass {
     /// Nothing.
     #[default]
     Plain,
-    /// It is multiplied by [`Objective::gradient_scale`].
+    /// The gradient is multiplied by [`Objective::gradient_scale`].
     Scaled,
-    /// It is multiplied by a factor that needs the gradient norm of [`Objective::second_pass`].
+    /// The gradient is multiplied by a factor that needs the gradient norm of
+    /// [`Objective::second_pass`].
     ScaledByNorm,
 }
 
@@ -75,7 +76,7 @@ impl RequiredPasses {
             || self.masked_context.is_some_and(|pass| pass.reference)
     }
 
-    /// Returns true if full distributions must be compared.
+    /// Returns true if any pass must compute full-vocabulary KLs.
     pub fn needs_divergences(&self) -> bool {
         self.reference_kls || self.masked_context.is_some_and(|pass| pass.divergences)
     }
@@ -83,7 +84,7 @@ impl RequiredPasses {
     /// Combines two requirements.
     ///
     /// # Errors
-    /// Fails if both have a masked-context pass, or if both scale the gradient.
+    /// Fails if both requirements have a masked-context pass, or if both scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -116,7 +117,7 @@ impl RequiredPasses {
 pub struct SecondPass<'a> {
     /// Sequence indices in the minibatch.
     pub sequences: Vec<usize>,
-    /// Objective whose sequence `i` is the minibatch's `sequences[i]`.
+    /// Objective of this pass; its sequence `i` is sequence `sequences[i]` of the minibatch.
     pub objective: Box<dyn Objective + 'a>,
 }
 

@@ -128,16 +128,16 @@ pub struct Completion {
     pub entropies: Vec<f32>,
     /// Why the response ended.
     pub finish: FinishReason,
-    /// Version of the sampling weights.
+    /// Version of the weights that sampled the response.
     pub weights_version: u64,
 }
 
 /// Counts of prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTokens {
-    /// Tokens run through the model.
+    /// Number of prompt tokens that ran through the model.
     pub computed: u64,
-    /// Tokens found in the KV cache.
+    /// Number of prompt tokens found in the KV cache.
     pub saved: u64,
 }
 
@@ -155,11 +155,11 @@ pub trait Sampler {
     ///
     /// # Errors
     /// Returns [`SampleError::Request`] on an invalid prompt ([`SampleRequest::check_prompt`]) or
-    /// parameter, [`SampleError::Backend`] on a failed backend.
+    /// parameter, and [`SampleError::Backend`] if the backend fails.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits for finished responses and returns them, oldest request first. Returns none if nothing
-    /// is queued, or if requests failed ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. Returns no responses if
+    /// nothing is queued, or if requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
     /// Fails if the whole sampler fails: NaN, a failed device or service, or a misconfigured

@@ -1,5 +1,5 @@
-//! Random seeds derived from the place in a run, so they do not depend on the machine, the
-//! execution order or resumes.
+//! Random seeds derived from coordinates in a run, such as step and task, so they do not depend on
+//! the machine, the execution order or resumes.
 //!
 //! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8.
 
@@ -7,7 +7,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
 
-/// Purpose of a draw; purposes never share a stream.
+/// Purpose of a random draw; draws with different purposes never share a random stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Initial weights.
@@ -36,7 +36,7 @@ pub enum Purpose {
     Continuation,
 }
 
-/// 256 bits that identify a place in a run.
+/// 256 bits derived from the coordinates of a random draw in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seed([u8; 32]);
 
@@ -89,7 +89,7 @@ impl Rng {
         }
     }
 
-    /// Returns a standard normal number (Box-Muller, one of the pair).
+    /// Returns a standard normal number (Box-Muller; the second number of each pair is not used).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()

@@ -54,7 +54,7 @@ impl TokenSequence {
     /// Checks the spans.
     ///
     /// # Errors
-    /// Fails if one is out of range, overlaps another or starts at 0.
+    /// Fails if a span is out of range, overlaps another or starts at 0.
     pub fn check(&self) -> Result<(), String> {
         let mut previous_end = 1;
         for span in &self.spans {

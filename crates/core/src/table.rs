@@ -70,41 +70,41 @@ pub struct Table<T, U: Unit> {
     unit: PhantomData<U>,
 }
 
-/// Mismatch between a table's and its batch's shape.
+/// Mismatch between the shape of a table and the shape of its batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
-    /// Different numbers of groups.
+    /// The table and the batch have different numbers of groups.
     #[error("the table has {found} groups, the batch has {expected}")]
     Groups {
-        /// Groups in the table.
+        /// Number of groups in the table.
         found: usize,
-        /// Groups in the batch.
+        /// Number of groups in the batch.
         expected: usize,
     },
-    /// A group with different numbers of trajectories.
+    /// A group has different numbers of trajectories in the table and in the batch.
     #[error("group {group} of the table has {found} trajectories, of the batch {expected}")]
     Trajectories {
         /// Group index.
         group: usize,
-        /// Trajectories in the table.
+        /// Number of the group's trajectories in the table.
         found: usize,
-        /// Trajectories in the batch.
+        /// Number of the group's trajectories in the batch.
         expected: usize,
     },
-    /// A trajectory with different numbers of units.
+    /// A trajectory has different numbers of units (turns or tokens) in the table and in the batch.
     #[error(
         "trajectory {trajectory} of group {group} has {found} {unit} in the table, {expected} in the batch"
     )]
     Units {
-        /// Name of the unit.
+        /// Plural name of the unit.
         unit: &'static str,
         /// Group index.
         group: usize,
         /// Trajectory index in the group.
         trajectory: usize,
-        /// Units in the table.
+        /// Number of the trajectory's units in the table.
         found: usize,
-        /// Units in the batch.
+        /// Number of the trajectory's units in the batch.
         expected: usize,
     },
 }
@@ -140,7 +140,7 @@ impl<T, U: Unit> FromIterator<Vec<Vec<T>>> for Table<T, U> {
 }
 
 impl<T, U: Unit> Table<T, U> {
-    /// Creates a batch's table with `value(group, trajectory, unit)`.
+    /// Creates a table with the batch's shape; `value(group, trajectory, unit)` returns each entry.
     pub fn from_fn(batch: &Batch, mut value: impl FnMut(usize, usize, usize) -> T) -> Self {
         let groups = batch.groups.iter().enumerate();
         groups
@@ -174,7 +174,7 @@ impl<T, U: Unit> Table<T, U> {
         Ok(Self::from(table))
     }
 
-    /// Creates a batch's table with one value everywhere.
+    /// Creates a table with the batch's shape and the same value everywhere.
     pub fn filled(batch: &Batch, value: T) -> Self
     where
         T: Clone,
@@ -182,8 +182,8 @@ impl<T, U: Unit> Table<T, U> {
         Self::from_fn(batch, |_, _, _| value.clone())
     }
 
-    /// Creates a table from the trajectories' rows in batch order; a row is empty if `rows` ends
-    /// early.
+    /// Creates a table from the trajectories' rows in batch order; if there are too few `rows`, the
+    /// last trajectories get empty ones.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -270,7 +270,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.get(group)?.get(trajectory).map(Vec::as_slice)
     }
 
-    /// Returns one value for writing. Creates missing entries up to it.
+    /// Returns a mutable reference to one value, and creates the missing entries up to it.
     pub fn entry(&mut self, group: usize, trajectory: usize, unit: usize) -> &mut T
     where
         T: Default,

@@ -15,7 +15,7 @@ pub struct TaskLimits {
     /// Maximum response tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_tokens: Option<usize>,
-    /// Maximum tokens of an observation; longer ones are cut off.
+    /// Maximum number of tokens of an observation; longer observations are truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_tokens: Option<usize>,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// Tasks of a split, created on demand. Their panel order and hash are known without creating any.
+/// Tasks of a split, created on demand. Their hash and their order in evaluation panels are known
+/// without creating any task.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -26,13 +27,14 @@ pub trait TaskList: Send + Sync {
     /// Fails on unreadable data.
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError>;
 
-    /// Returns all positions in panel order.
+    /// Returns all positions in the order in which evaluation panels take tasks.
     fn panel_order(&self) -> &[u32];
 
     /// Returns the hash of all tasks' ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of the tasks with this content digest, and possibly of others.
+    /// Returns the positions of the tasks with this content digest. The result may include other
+    /// tasks, because a list may compare only a prefix of the digest.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 

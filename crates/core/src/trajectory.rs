@@ -40,7 +40,8 @@ pub enum TurnKind {
     /// An action, or a reply to an agent.
     #[default]
     Action,
-    /// A summary that replaces earlier turns in later prompts, without a step or reward.
+    /// A summary that replaces earlier turns in later prompts, without an environment step or a
+    /// reward.
     Compaction,
 }
 
@@ -59,7 +60,7 @@ pub struct Turn {
     pub kind: TurnKind,
     /// Text that the policy saw.
     pub observation: String,
-    /// All parts of the observation; empty if it is a single text.
+    /// All parts of the observation; empty if the observation is a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
     /// State key, if it differs from the observation's text ([`Turn::state_key`]).
@@ -73,7 +74,7 @@ pub struct Turn {
     pub response: String,
     /// Parsed action sent to the environment.
     pub action: String,
-    /// Tool calls in order (older files: a single `call`).
+    /// Tool calls in order. Older files have a single `call` instead.
     #[serde(
         default,
         alias = "call",
@@ -95,8 +96,7 @@ pub struct Turn {
     /// Mean return of continuations from the state before the turn, if the method needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Part of the shaped reward that is assigned to each response token, if any; also included in
-    /// `shaped_reward`.
+    /// Reward assigned to each response token, if any; `shaped_reward` includes the sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Response token ids, as sampled.
@@ -112,7 +112,7 @@ pub struct Turn {
     /// upper bound, negative at the lower. Empty if no update clipped any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
-    /// Version of the weights that sampled it.
+    /// Version of the weights that sampled the response.
     #[serde(default)]
     pub weights_version: u64,
     /// The agent's request that the turn answers, if any.
@@ -149,7 +149,8 @@ impl Turn {
         self.shaped_reward.unwrap_or(self.reward)
     }
 
-    /// Adds the addends to [`Turn::token_rewards`], and their sum to the shaped reward.
+    /// Adds one addend per response token to [`Turn::token_rewards`], and their sum to the shaped
+    /// reward.
     pub fn shape_token_rewards(&mut self, addends: &[f64]) {
         self.shape_reward(addends.iter().sum());
         self.token_rewards.resize(self.response_ids.len(), 0.0);
@@ -180,11 +181,11 @@ pub struct Trajectory {
     pub schema_version: u32,
     /// The task.
     pub task: Task,
-    /// Index of its group in the batch.
+    /// Index of the trajectory's group in the batch.
     pub group: usize,
     /// Index within the group.
     pub sample: usize,
-    /// Training step that sampled it.
+    /// Training step that sampled the trajectory.
     #[serde(default)]
     pub step: u64,
     /// Tools of the episode.
@@ -202,7 +203,8 @@ pub struct Trajectory {
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences. `windowed`: one per turn. `concatenated`: one, plus one per compaction.
+    /// Token sequences: with the layout `windowed`, one per turn; with `concatenated`, one plus one
+    /// per compaction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
     /// Advantage per turn; `None` before credit assignment.
@@ -243,7 +245,7 @@ impl Trajectory {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Returns `R = sum_t r_t` of the credited rewards.
+    /// Returns `R = sum_t r_t`, the sum of the credited rewards.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(Turn::credited_reward).sum()
     }

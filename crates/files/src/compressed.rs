@@ -117,8 +117,8 @@ fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
-/// Returns the buffer size for plain text. It is at most the file's size, because buffers are
-/// zeroed.
+/// Returns the buffer size for plain text. A small file gets a small buffer, because zeroing a
+/// large one takes time.
 fn piece(metadata: &Metadata) -> usize {
     let most = 1 << 20;
     if metadata.is_file() { metadata.len().clamp(1 << 12, most) as usize } else { most as usize }

@@ -71,7 +71,7 @@ pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// Returns the temporary path of [`write_atomically`], after following links.
+/// Returns the temporary path that [`write_atomically`] uses for `path`, after following links.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),

@@ -6,12 +6,12 @@ use std::io;
 /// Outcome of [`try_lock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// Held until this process closes the file.
+    /// The lock was free; this process holds it until it closes the file.
     Taken,
-    /// Held by another process, or by another open file of this one.
+    /// Another process holds the lock, or this process holds it through another file handle.
     Busy,
-    /// The file system has no locks, like some network file systems; callers continue without a
-    /// lock.
+    /// The file system does not support locks, as is the case for some network file systems;
+    /// callers continue without one.
     Unsupported,
 }
 

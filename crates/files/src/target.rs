@@ -10,12 +10,12 @@ const MOST_LINKS: usize = 40;
 pub(crate) enum Target {
     /// A regular or new file.
     File(PathBuf),
-    /// A device, pipe or open file, which can only be written to.
+    /// A device, pipe or open file: written to directly, because it cannot be replaced.
     Special(PathBuf),
 }
 
-/// Follows the symbolic links of an output path. The last component may be missing, also that of a
-/// link's target.
+/// Follows the symbolic links of an output path. The last component of the path, or of a link's
+/// target, need not exist.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;

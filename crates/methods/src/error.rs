@@ -10,7 +10,7 @@ pub enum MethodError {
     UnknownPreset {
         /// Name.
         name: String,
-        /// Most similar name, or all names.
+        /// Most similar preset name or, if none is similar, all names.
         hint: String,
     },
     /// Invalid settings of a preset.

@@ -29,8 +29,8 @@ pub struct ObjectiveSequence {
     pub advantages: Advantages,
     /// Whether the trajectory solved its task.
     pub success: bool,
-    /// True for response tokens that count; if absent, all do. Masked tokens affect neither the
-    /// loss nor its means nor the ratios.
+    /// True for response tokens that count; if absent, all tokens count. Masked tokens affect
+    /// neither the loss nor its means nor the ratios.
     pub mask: Option<Vec<bool>>,
 }
 
@@ -122,9 +122,9 @@ impl ObjectiveSequence {
 pub struct LeftOut {
     /// Unmasked response tokens.
     pub tokens: usize,
-    /// Sequences with unmasked tokens.
+    /// Number of sequences with unmasked tokens.
     pub sequences: usize,
-    /// Turns with unmasked tokens.
+    /// Number of turns with unmasked tokens.
     pub turns: usize,
 }
 

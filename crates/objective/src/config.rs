@@ -14,8 +14,8 @@ pub enum RatioKind {
     Token,
     /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One ratio per sequence, over all response tokens (GSPO). Its gradient averages the
-    /// sequence's advantages, so differences between turns are lost.
+    /// One ratio per sequence, over all response tokens (GSPO). The gradient averages the
+    /// advantages over the sequence, so differences between its turns are lost.
     Sequence,
     /// Same ratio and clipping as `sequence`, but each token has its own gradient, which keeps the
     /// advantage of its turn (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`).
@@ -135,7 +135,7 @@ impl ObjectiveConfig {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
-    /// Passes of the loss without its additional terms.
+    /// Returns the model passes that the loss needs without its additional terms.
     pub(crate) fn passes(&self) -> RequiredPasses {
         RequiredPasses {
             reward_reference_logprobs: self.kl_in_reward(),
@@ -154,7 +154,7 @@ impl ObjectiveConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns the key, its value and the valid range.
+    /// Returns the first invalid key with its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;

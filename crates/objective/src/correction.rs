@@ -7,9 +7,9 @@
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
 //!
 //! which is either truncated to `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked:
-//! set to 0 unless `c` is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update
-//! alone (decoupled PPO, Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and verl's
-//! `rollout_correction` do the same.
+//! set to 0 unless `c` is within `[floor, cap]` (MIS, IcePop). With this weight, clipping limits
+//! only the change of the policy during the update (decoupled PPO, Hilton et al. 2022). TRL's
+//! `vllm_importance_sampling_mode` and verl's `rollout_correction` do the same.
 //!
 //! The weights multiply the advantages. The KL penalty and the entropy bonus keep weight 1, as in
 //! TRL and verl.
@@ -80,7 +80,7 @@ pub struct CorrectionSums {
     pub weight: f64,
     /// Sum of the squared weights.
     pub square: f64,
-    /// Largest weight before truncation or mask.
+    /// Largest weight before truncation or masking.
     pub largest: f64,
     /// Number of tokens whose weight was truncated or masked.
     pub cut: f64,

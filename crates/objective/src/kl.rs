@@ -35,7 +35,7 @@ pub enum KlPlace {
 }
 
 /// Returns the estimate and its derivative with respect to the policy's log-prob. For
-/// [`KlEstimator::Full`], returns those of k3.
+/// [`KlEstimator::Full`], returns the estimate and derivative of k3.
 ///
 /// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside this range, the derivative is 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
@@ -71,10 +71,12 @@ pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor that raises the coefficient. Times the target, it is also the upper threshold.
+    /// Factor that raises the coefficient. Multiplied by the target, it is also the KL above which
+    /// the coefficient is raised.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor that lowers the coefficient. Times the target, it is also the lower threshold.
+    /// Factor that lowers the coefficient. Multiplied by the target, it is also the KL below which
+    /// the coefficient is lowered.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.
@@ -92,7 +94,8 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// Returns the next coefficient for a measured `kl`; a NaN leaves it unchanged.
+    /// Returns the next coefficient for a measured `kl`; if `kl` is NaN, the coefficient does not
+    /// change.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise
@@ -107,7 +110,7 @@ impl AdaptiveKl {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns the key, its value and the valid range.
+    /// Returns the first invalid key with its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         if let Err(error) = turnwise_settings::check(self) {

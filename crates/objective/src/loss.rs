@@ -39,7 +39,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Creates a config's loss. Its terms come from `registry`.
+    /// Creates a config's loss. `registry` provides the additional terms.
     ///
     /// # Errors
     /// Fails on invalid settings, and on terms that are unknown or exclude each other.
@@ -103,8 +103,8 @@ impl Loss {
         reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
     }
 
-    /// Returns the next step's KL coefficient, given the measured mean KL. It is constant unless
-    /// adaptive.
+    /// Returns the next step's KL coefficient, given the measured mean KL. The coefficient only
+    /// changes if `kl.adaptive` is set.
     pub fn next_kl_coef(&self, measured: f64) -> f64 {
         self.config
             .kl
@@ -113,8 +113,8 @@ impl Loss {
             .map_or(self.kl_coef, |adaptive| adaptive.next(self.kl_coef, measured))
     }
 
-    /// Returns the loss of one optimizer batch. `masked` has the spans of the masked contexts, in
-    /// the learner's order.
+    /// Returns the loss of one optimizer batch. `masked` has the response span of each masked
+    /// context, in the learner's order.
     ///
     /// # Errors
     /// Fails on wrong array lengths, and on missing, NaN or infinite numbers.
@@ -223,8 +223,8 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds a term's gradients. Ignores its token counts, because the policy already counted the
-/// tokens.
+/// Adds a term's gradients. Ignores the term's token counts, because the policy objective already
+/// counted the same tokens.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

@@ -9,10 +9,11 @@
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
-//! Differs from the paper: equation 8 defines C as a number, while the proof and the figure use its
-//! gradient, hence the setting. The factor scales the whole gradient, including KL term, entropy
-//! bonus and selective term; equations 12 and 15 scale only the surrogate. The presets have the KL
-//! in the loss, like GRPO; `objective.kl.apply_to = "reward"` is another reading of appendix A.4.
+//! Differs from the paper: equation 8 defines C as a number, while the proof and the figure use the
+//! gradient of C, so the norm is a setting here. The factor scales the whole gradient, including KL
+//! term, entropy bonus and selective term; equations 12 and 15 scale only the surrogate. The
+//! presets have the KL in the loss, like GRPO; `objective.kl.apply_to = "reward"` is another
+//! reading of appendix A.4.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -74,7 +75,7 @@ impl NormalizationConfig {
     }
 }
 
-/// PPO with turn ratios and GRPO with token ratios.
+/// SORL's presets: PPO with one ratio per turn, and GRPO with one ratio per token.
 ///
 /// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once (appendix
 /// A.5: one on-policy and three off-policy updates for a batch split in four). The paper's "150th
@@ -123,7 +124,8 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
-    /// Returns the sum so far, in sequence order, and the sequences with clipped tokens.
+    /// Returns the clipping bias recorded so far, summed in sequence order, and the sequences with
+    /// clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
         found.sort_by_key(|(sequence, _)| *sequence);

@@ -10,7 +10,7 @@
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
 //! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
-//! of `sequence`, and token t gets `-w weight_t A_t` unless clipped.
+//! of `sequence`, but token t gets the gradient `-w weight_t A_t` unless `w` is clipped.
 //!
 //! Differs from the papers: [`crate::Aggregation`] weights the loss; `seq-mean-token-mean` is the
 //! papers' `1/|y|`.

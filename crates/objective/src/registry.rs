@@ -94,8 +94,8 @@ impl Registry {
         Self { terms: BTreeMap::new(), presets }
     }
 
-    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`, which should have
-    /// `#[serde(deny_unknown_fields)]`.
+    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`; their type should
+    /// have `#[serde(deny_unknown_fields)]`.
     pub fn with_term<C, T>(
         mut self,
         kind: &'static str,

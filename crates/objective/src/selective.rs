@@ -36,7 +36,7 @@ pub enum SelectivePenalty {
     /// `P_TI` on outlier turns.
     #[default]
     Ti,
-    /// No `P_TI`, only the global KL penalty.
+    /// No `P_TI`; only the policy loss's own KL penalty (the global one) applies.
     Single,
     /// No `P_TI`, but gamma is added to the coefficient of the global KL penalty.
     Increased,
@@ -134,7 +134,7 @@ impl SelectiveConfig {
         if self.penalty == SelectivePenalty::Increased { base + self.gamma } else { base }
     }
 
-    /// Returns the weight of `P_TI`; 0 if the penalty is another.
+    /// Returns the weight of `P_TI`; 0 if another penalty is configured.
     pub fn penalty_coef(&self) -> f64 {
         if self.penalty == SelectivePenalty::Ti { self.gamma } else { 0.0 }
     }
@@ -165,9 +165,11 @@ pub struct MaskedLogprobs<'a> {
 pub struct SelectiveGradient {
     /// The sequence's part of `-J_sel`.
     pub loss: f64,
-    /// Derivative w.r.t. `kl` (full KLs) or `full` (log-probs).
+    /// Derivative with respect to the first input: `kl` if computed from full KLs, `full` if
+    /// computed from log-probs.
     pub d_first: Vec<f64>,
-    /// Derivative w.r.t. `reference_kl` (full KLs) or `masked` (log-probs).
+    /// Derivative with respect to the second input: `reference_kl` if computed from full KLs,
+    /// `masked` if computed from log-probs.
     pub d_second: Vec<f64>,
     /// Sum of `R_TA` over outlier turns.
     pub kl: f64,

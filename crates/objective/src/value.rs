@@ -45,9 +45,9 @@ pub struct ValueObjective<'a> {
 }
 
 impl<'a> ValueObjective<'a> {
-    /// Creates the loss over sequences, from the values of which the advantages were computed and
-    /// the targets, `[sequence][response token]`. `masks` says which tokens count; all tokens of
-    /// sequences past its end do.
+    /// Creates the loss over sequences from the old values, of which the advantages were computed,
+    /// and the targets `returns`; both are `[sequence][response token]`. `masks` says which tokens
+    /// count; sequences without an entry in it count all tokens.
     ///
     /// # Errors
     /// Fails on a negative clip range, arrays of different length, NaN and infinity.

@@ -42,7 +42,8 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// Comments above each line, and text after it (unset keys, below the table's header).
+/// For each line of the text, the comments above it and the text below it. Below a table's header,
+/// that text is the table's unset keys.
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,

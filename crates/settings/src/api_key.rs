@@ -1,4 +1,4 @@
-//! API keys. Settings name environment variables, never the keys.
+//! API keys. Settings contain names of environment variables, never the keys themselves.
 
 use std::env::VarError;
 

@@ -7,7 +7,8 @@ use thiserror::Error;
 /// One invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// File and line, or command-line argument; `None` for settings made in code.
+    /// Origin of the setting: a file and line, or a command-line argument; `None` if code created
+    /// it.
     pub origin: Option<String>,
     /// `table.key`; empty if the whole source is invalid.
     pub key: String,

@@ -2,7 +2,7 @@
 
 const NEAR: f64 = 0.75;
 
-/// Returns the known name that is most similar to `wrong`, if it is similar enough.
+/// Returns the known name that is most similar to `wrong`; `None` if no name is similar enough.
 pub fn suggest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

@@ -72,7 +72,7 @@ pub enum TrainError {
     Diverged {
         /// Position in the run.
         position: String,
-        /// Error about the number.
+        /// Error that states which number is NaN or infinite.
         source: Box<TrainError>,
         /// File with the step's trajectories.
         batch: String,

@@ -1,8 +1,9 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
 //! [`Run`] is the complete loop. It writes to its [`RunDirectory`], from which it resumes
-//! bit-identically, and sends messages to an [`Observer`]. What this page lists is stable; the
-//! folders are internal to the workspace, and the documentation leaves them out.
+//! bit-identically, and sends messages to an [`Observer`]. The items that this page lists are
+//! stable. The modules in the folders below are internal to the workspace and left out of the
+//! documentation.
 //!
 //! | folder | subject |
 //! |---|---|

@@ -30,8 +30,8 @@ pub enum ServerRoute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, under a new name for each version; servers hold several
-    /// versions.
+    /// Only the adapter of `policy.lora`. Each version gets a new name, so a server can hold
+    /// several versions.
     #[default]
     Adapter,
     /// All weights as a model folder, with any adapter merged. A server holds one version and
@@ -39,8 +39,7 @@ pub enum ServedWeights {
     Full,
 }
 
-/// Where AEM, EMPG and STAPO get entropies from, because servers do not report those of the full
-/// vocabulary.
+/// Where AEM, EMPG and STAPO get entropies from. Servers do not report full-vocabulary entropies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntropyKind {
@@ -68,7 +67,7 @@ pub struct ServersConfig {
     pub urls: Vec<String>,
     /// Folder shared with the servers; each version is written there under a new name.
     pub adapter_dir: PathBuf,
-    /// Path of `adapter_dir` on the servers; empty: the same path.
+    /// Path of `adapter_dir` on the servers; empty: the servers use the same path as this process.
     pub server_adapter_dir: PathBuf,
     /// Environment variable with the API key; empty: none needed.
     pub api_key_env: String,
@@ -78,11 +77,11 @@ pub struct ServersConfig {
     /// Timeout of a request in seconds. The request is then retried, on another server if possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Maximum seconds of retries for a request or for loading an adapter.
+    /// Maximum seconds to spend on retries of one request, or of loading one adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
-    /// Seconds between reads of each server's load (`/metrics`); 0: never. New trajectories start
-    /// on the least loaded server.
+    /// Seconds between reads of each server's load (`/metrics`); 0: the load is never read. New
+    /// trajectories start on the least loaded server.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
     /// Where credit methods get entropies from.
@@ -112,7 +111,7 @@ impl ServersConfig {
     /// Rejects invalid combinations of settings.
     ///
     /// # Errors
-    /// Returns the key and the fix.
+    /// Returns the first invalid key, and the problem with its fix.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         for (index, url) in self.urls.iter().enumerate() {
             turnwise_settings::check_address(url)

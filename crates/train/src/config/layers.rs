@@ -81,7 +81,8 @@ impl Layer {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Merges a higher layer; lists, values and tables with another `kind` are replaced.
+    /// Merges a layer of higher precedence. Its plain values, lists, and tables with another `kind`
+    /// replace the existing ones as a whole.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);

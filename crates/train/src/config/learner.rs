@@ -23,7 +23,7 @@ pub struct TinkerConfig {
     pub url: String,
     /// Environment variable with the API key; empty: none (SkyRL ignores it).
     pub api_key_env: String,
-    /// The model's name in the service. Absent: its only model.
+    /// The model's name in the service. Absent: the service's only model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub base_model: Option<String>,
@@ -58,7 +58,7 @@ impl Default for TinkerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReductionSetting {
-    /// Measured at the start.
+    /// The run measures it when it starts.
     #[default]
     Auto,
     /// Sum over tokens and sequences (SkyRL on FSDP and Megatron, Tinker).
@@ -71,7 +71,7 @@ pub enum ReductionSetting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {
-    /// By the loss's name, if the service has exactly this loss; otherwise as derivatives.
+    /// By name if the service implements exactly this loss, otherwise as derivatives.
     #[default]
     Direct,
     /// As derivatives, at the cost of an extra forward pass.

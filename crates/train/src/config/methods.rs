@@ -31,11 +31,11 @@ pub struct TurnRdSettings {
     /// Hold out one of every N records to measure the fit; 0: none.
     #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
-    /// Maximum number of tokens of a turn, and of the goal, whose hidden states are averaged. If
-    /// observation and response are both long, each gets half of them.
+    /// Maximum number of tokens whose hidden states are averaged, for each turn and for the goal.
+    /// If a turn's observation and response are both long, each gets half of this number.
     #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
-    /// The network and its training.
+    /// Settings of the network and of its training.
     pub network: TurnRdConfig,
 }
 

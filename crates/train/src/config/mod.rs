@@ -82,7 +82,7 @@ pub struct Config {
     pub objective: ObjectiveConfig,
     /// The optimizer.
     pub optimizer: AdamWConfig,
-    /// External decomposer, for `has` with `decomposer = "external"`.
+    /// External decomposer, for the estimator `has` with `decomposer = "external"`.
     pub decomposer: DecomposerConfig,
     /// The critic, if the estimator needs one.
     pub critic: CriticConfig,
@@ -121,10 +121,11 @@ pub enum Validity {
     /// The required format.
     #[default]
     Format,
-    /// The required format and, if the environment lists its admissible actions, one of these.
+    /// Responses in the required format. If the environment lists its admissible actions, the
+    /// action must also be one of them.
     Admissible,
-    /// The environment accepts the action (Sokoban, like verl-agent: any response with an action
-    /// word).
+    /// Responses whose action the environment accepts (in Sokoban, as in verl-agent, any response
+    /// with an action word).
     Understood,
 }
 
@@ -132,10 +133,10 @@ pub enum Validity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoOnOff {
-    /// Depends on the model's files.
+    /// On or off, depending on the model's files.
     #[default]
     Auto,
-    /// On, or an error if unsupported.
+    /// On; an error if the model does not support it.
     On,
     /// Off.
     Off,
@@ -153,7 +154,7 @@ pub struct PromptConfig {
     /// Show observations as pictures, without history. Needs the template's section `[pictures]`,
     /// `env.pictures`, `layout = "windowed"` and a vision tower (docs/vision.md).
     pub pictures: bool,
-    /// Earlier turns in a windowed prompt.
+    /// Number of earlier turns that a windowed prompt shows.
     #[schemars(range(max = 100000))]
     pub history: usize,
     /// With `layout = "concatenated"`: prompt tokens above which the policy summarizes the earlier
@@ -164,8 +165,8 @@ pub struct PromptConfig {
     /// Maximum tokens of a summary.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_summary_tokens: usize,
-    /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`: if
-    /// the model has one.
+    /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`:
+    /// apply it if the model has one.
     pub chat: AutoOnOff,
     /// System message. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,7 +210,7 @@ pub struct PolicyConfig {
     /// with compute capability 8.0 or newer).
     pub device: Device,
     /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
-    /// `--dry-run` on a machine without one.
+    /// `--dry-run` on a machine without the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
@@ -245,7 +246,8 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Number of updates. 0: no SFT or, with `sft.data`, as many as its epochs need.
+    /// Number of updates. 0: no SFT, unless `sft.data` is set; then as many updates as its `epochs`
+    /// need.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Your own conversations. Absent: demonstrations of the environment.
@@ -262,8 +264,8 @@ pub struct SftConfig {
     /// Tokens per update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
-    /// Weight of the mean loss on non-action tokens of demonstrations; actions have weight 1.
-    /// Conversations (`sft.data`) only have a loss on assistant messages.
+    /// Weight of the mean loss on non-action tokens of demonstrations; actions have weight 1. In
+    /// conversations (`sft.data`), only assistant messages have a loss.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
@@ -308,8 +310,8 @@ pub struct EvalConfig {
     /// Sampling temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Training steps between evaluations; 0: none. Evaluations before and after training always
-    /// run.
+    /// Training steps between evaluations; 0: no evaluations during training. Evaluations before
+    /// and after training always run.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }
@@ -351,7 +353,8 @@ impl Config {
         splits
     }
 
-    /// Returns the critic's adapter settings, by default the policy's; `None`: train all weights.
+    /// Returns the critic's adapter settings, by default those of the policy; `None` if all weights
+    /// of the critic are trained.
     pub(crate) fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }

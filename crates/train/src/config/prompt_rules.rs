@@ -49,7 +49,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that prompts grow, that summaries fit, and that the environment does not play agents.
+    /// Checks the compaction settings: prompts must grow with the episode, summaries must fit the
+    /// context, and the environment must not play agents, which write their own prompts.
     fn compaction(&mut self) {
         let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {

@@ -10,7 +10,7 @@ use super::{OverlongSettings, ServersConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// One sequence per turn; its prompt shows the last turns as text.
+    /// One sequence per turn; its prompt shows the most recent turns as text.
     Windowed,
     /// One sequence per trajectory.
     Concatenated,
@@ -43,7 +43,7 @@ pub struct RolloutConfig {
     /// Nucleus sampling: minimum probability mass kept.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f32,
-    /// Most probable tokens to sample from; 0: all.
+    /// Number of most probable tokens to sample from; 0: all tokens.
     #[schemars(range(max = 1000000000))]
     pub top_k: usize,
     /// Maximum tokens of a response.
@@ -52,13 +52,14 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_model_len: usize,
-    /// Samplers, each on its own thread; the number affects results.
+    /// Number of samplers, each on its own thread; changing it changes the results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
-    /// Concurrent trajectories per worker.
+    /// Number of trajectories that each worker samples concurrently.
     #[schemars(range(min = 1, max = 65536))]
     pub max_num_seqs: usize,
-    /// Groups to train on: all, DAPO's dynamic sampling, or rejection.
+    /// Which groups to train on: all of them, or those chosen by DAPO's dynamic sampling or by
+    /// rejection.
     pub filter_groups: SelectionConfig,
     /// DeepSWE's compact filtering: truncated or looping trajectories get no gradient, but count in
     /// their group's baseline and the loss's means. Absent: off.
@@ -67,7 +68,7 @@ pub struct RolloutConfig {
     /// DAPO's penalty on responses near the length limit. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongSettings>,
-    /// Threads for blocking environments; instantaneous ones need none.
+    /// Number of threads for environments whose calls block; instantaneous environments need none.
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a blocking environment's reset or step, retries included; a batch of
@@ -82,9 +83,9 @@ pub struct RolloutConfig {
     /// Maximum attempts to resample a failed trajectory (`on_error = "resample"` and evaluations).
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
-    /// Async off-policy steps: maximum age, in steps, of the weights that sample a rollout. 0: a
-    /// rollout starts after the previous updates. N: the next N rollouts run during updates, with
-    /// weights that are N steps old.
+    /// For asynchronous rollouts: maximum age, in steps, of the weights that sample a rollout. 0: a
+    /// rollout starts after the previous step's updates. N: the next N rollouts run during updates,
+    /// with weights that are N steps old.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process; needs the feature

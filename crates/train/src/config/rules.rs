@@ -14,7 +14,7 @@ use super::{
 };
 use crate::TrainError;
 
-/// File systems allow names of 255 bytes, and other names append a suffix to this one.
+/// File systems limit names to 255 bytes, and some files append a suffix to the run's name.
 const LONGEST_NAME: usize = 200;
 
 /// Rejects names that file systems cannot store, or that shells or people could misread.
@@ -238,8 +238,8 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks the settings of rollouts that run during updates. They must not share the weights
-    /// that are being updated.
+    /// Checks the settings of rollouts that run during updates. The rollouts must not share the
+    /// weights that are being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;

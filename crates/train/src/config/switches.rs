@@ -1,5 +1,6 @@
-//! Rejects settings that have no effect because another one, their switch, is not set. A switch set
-//! to off counts as set, so that a sweep can turn off part of its base.
+//! Rejects settings that have no effect because another setting, their switch, is not set. A switch
+//! with the value for off counts as set, so that a sweep can turn a feature of its base config off
+//! without removing the feature's settings.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;

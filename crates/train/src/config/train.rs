@@ -12,8 +12,8 @@ pub enum Shuffle {
     /// Trajectories: a group is spread over minibatches.
     #[default]
     Trajectories,
-    /// Groups: a minibatch computes a group's shared prompt once. Only groups at a boundary are
-    /// split.
+    /// Groups: a minibatch computes a group's shared prompt once. Only groups at the boundary
+    /// between two minibatches are split.
     Groups,
 }
 
@@ -21,7 +21,7 @@ pub enum Shuffle {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
-    /// RL steps, each a rollout and its updates.
+    /// Number of RL steps; each is a rollout and its updates.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Peak learning rate.
@@ -32,7 +32,7 @@ pub struct TrainConfig {
     pub warmup: u64,
     /// Schedule of the learning rate after the warm-up.
     pub schedule: ScheduleKind,
-    /// Updates per pass over a rollout.
+    /// Number of minibatches, and thus of updates, in each pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
     /// What to shuffle before splitting a rollout into minibatches.
@@ -40,11 +40,13 @@ pub struct TrainConfig {
     /// PPO epochs: passes over a rollout.
     #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: usize,
-    /// Skip trajectories without a gradient (zero advantages, no KL or entropy term), which still
-    /// count in the loss's means. A minibatch without any gradient makes no update.
+    /// Skip trajectories without a gradient: those with only zero advantages, if the loss has no KL
+    /// or entropy term. They still count in the loss's means. A minibatch without any gradient
+    /// makes no update.
     pub skip_zero_advantage: bool,
     /// Leave groups with equal returns out of the update, despite KL or entropy terms (HAS,
-    /// appendix C). They still count in metrics and train a learned decomposer.
+    /// appendix C). These groups still count in metrics, and a learned decomposer still trains on
+    /// them.
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
@@ -52,10 +54,11 @@ pub struct TrainConfig {
     /// `recompute_old_logprobs`. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout_correction: Option<RolloutCorrection>,
-    /// Tokens per forward pass of each worker.
+    /// Maximum number of tokens in a forward pass of one worker; a longer sequence gets its own
+    /// pass.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
-    /// Data-parallel workers; the number affects results.
+    /// Number of data-parallel workers; changing it changes the results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Activation checkpointing: keep only layer inputs for the backward pass.
@@ -63,7 +66,8 @@ pub struct TrainConfig {
     /// Steps between checkpoints; the last step also writes one.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
-    /// Checkpoints to keep; 0: all. The last checkpoint of a phase is always kept.
+    /// Number of most recent checkpoints to keep; 0: all. The last checkpoint of a phase is always
+    /// kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
     /// A split of `eval.splits`: also keep the checkpoint with the highest success rate on it
@@ -71,8 +75,8 @@ pub struct TrainConfig {
     /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write all trajectories of each step. This includes failed ones, but not groups dropped by
-    /// the selection.
+    /// Write all trajectories of each step. This includes failed trajectories, but not those of
+    /// groups that the selection dropped.
     pub save_trajectories: bool,
     /// Store how each credit stage changed each turn's advantage.
     pub explain: bool,

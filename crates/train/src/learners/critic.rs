@@ -44,8 +44,9 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers. With `lora`, creates an adapter on the policy's
-    /// base instead, copied from the policy's adapter if the two have equal settings.
+    /// Creates a critic from the policy's layers. With `lora`, the critic is an adapter on the
+    /// policy's base model instead; it is copied from the policy's adapter if both have the same
+    /// settings.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,

@@ -37,7 +37,7 @@ pub trait PolicyLearner: Learner {
         max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
 
-    /// Returns metrics and notes of remote samplers since the last call.
+    /// Returns the metrics and notes that remote samplers reported since the last call.
     fn sampling_report(&mut self) -> SamplingReport {
         SamplingReport::default()
     }
@@ -138,7 +138,7 @@ pub trait PolicyLearner: Learner {
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
-    /// Engines ignore stop strings inside these tags.
+    /// Reasoning tags; sampling engines ignore stop strings between them.
     reasoning: Option<Arc<ReasoningTags>>,
     /// Sampling parameters to write into model folders.
     sampling: GenerationSampling,
@@ -150,8 +150,8 @@ impl NativePolicy {
     /// Creates a policy with these weights at the start of a phase.
     ///
     /// # Errors
-    /// Fails on settings that do not fit the model, and like [`setup::template`] and
-    /// [`setup::chat`].
+    /// Fails if the settings do not fit the model, or if [`setup::template`] or [`setup::chat`]
+    /// fails.
     pub fn new(
         config: &Config,
         registries: &Registries,

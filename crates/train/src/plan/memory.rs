@@ -29,7 +29,7 @@ pub struct MemoryReport {
 pub struct Memory {
     /// Plan of one process.
     pub plan: MemoryPlan,
-    /// Available bytes, or this program's limit if it is smaller; `None` if unknown.
+    /// Available bytes, or the memory limit of this process if that is smaller; `None` if unknown.
     pub size: Option<u64>,
 }
 

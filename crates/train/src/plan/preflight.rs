@@ -32,9 +32,9 @@ pub struct Preflight {
     pub model: ModelConfig,
     /// Number of weights.
     pub parameters: usize,
-    /// Tasks in the training split and each evaluation panel.
+    /// Name and number of tasks of the training split and of each evaluation panel.
     pub tasks: Vec<(String, usize)>,
-    /// Missing parts that the run needs but the checks do not.
+    /// Missing parts, such as weights, that the run needs but this check does not.
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,

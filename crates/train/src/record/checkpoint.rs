@@ -1,7 +1,7 @@
 //! Checkpoints: written to a temporary folder, then renamed, and never overwritten.
 //!
-//! The last file, `COMPLETE`, lists all others with size and CRC-32C. Checkpoints that do not match
-//! are skipped.
+//! The last file, `COMPLETE`, lists all others with size and CRC-32C. Checkpoints whose files do
+//! not match this list are skipped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,9 +19,10 @@ use crate::record::directory::{
 };
 
 const PART: &str = ".part-";
-/// Prefix of a checkpoint that does not match its manifest.
+/// Prefix for the folder name of a checkpoint that does not match its manifest.
 const BROKEN: &str = ".broken-";
-/// Prefix of a checkpoint that is later than the position of a rewind.
+/// Prefix for the folder name of a checkpoint that a rewind abandoned, because it is later than the
+/// position to which the run was rewound.
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
@@ -33,7 +34,8 @@ pub struct CheckpointState {
     pub position: Position,
     /// Number of updates in this phase.
     pub weights_version: u64,
-    /// Tasks drawn from the training order; `None` in older runs.
+    /// Number of tasks drawn from the training order so far; `None` in checkpoints of older
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
     /// KL coefficient, if adaptive.
@@ -42,7 +44,7 @@ pub struct CheckpointState {
     /// Base model, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
-    /// The judge's counters, if any.
+    /// Counters of the LLM judge, if the run uses one as its decomposer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeMetrics>,
 }
@@ -155,7 +157,8 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
+/// Returns the newest checkpoint with correct checksums; `report` gets a message about each newer
+/// checkpoint that is broken.
 ///
 /// # Errors
 /// Fails if there is no such checkpoint.
@@ -178,7 +181,8 @@ pub(crate) fn latest_verified(
 /// Returns the checkpoint of a position, after verifying its files.
 ///
 /// # Errors
-/// Returns the existing positions if there is no such checkpoint, or what is wrong with it.
+/// If there is no such checkpoint, returns the positions that have one; if the checkpoint is
+/// damaged, returns what is wrong with it.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -208,8 +212,8 @@ pub(crate) fn abandon_after(run: &RunDirectory, position: Position) -> Result<()
 }
 
 /// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` (0: all) of
-/// those up to `written`, those at `keep_always`, and all later ones, which a resume skipped as
-/// broken.
+/// the checkpoints up to `written`, those at `keep_always`, and all that are later than `written`,
+/// which a resume skipped as broken.
 ///
 /// # Errors
 /// Fails on I/O errors.

@@ -26,13 +26,13 @@ pub use crate::record::position::{Phase, Position};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// A process is working on the run, or was killed.
+    /// A process is working on the run, or was killed before it could record another state.
     Running,
     /// Stopped, and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,
-    /// Ended with an error, which is in `reason`.
+    /// Ended with an error, which `Status::reason` states.
     Failed,
 }
 

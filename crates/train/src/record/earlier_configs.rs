@@ -49,8 +49,8 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// Returns the config that was used up to a position. If a resume repeated the steps, returns the
-/// later one.
+/// Returns the config that was used up to a position. If a resume repeated steps with other
+/// settings, returns the config of the repetition.
 ///
 /// # Errors
 /// Fails on I/O errors.

@@ -8,7 +8,8 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
-/// Number of consecutive steps that a warning needs.
+/// Number of consecutive steps from which a warning is computed; before that many steps, there are
+/// no warnings.
 const STEPS: usize = 5;
 
 /// Fraction of turns that a warning calls "most".
@@ -17,7 +18,7 @@ const MOST: f64 = 0.9;
 /// Smallest fall of the success rate that can cause a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns that makes a problem a likely cause.
+/// Fraction of turns from which a problem is named as a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;

@@ -77,8 +77,8 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes the metrics. Needed before a checkpoint, because a resume does not repeat earlier
-    /// steps.
+    /// Flushes the metrics. Call it before writing a checkpoint, because a resume from it does not
+    /// repeat the steps before it.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -122,7 +122,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// Why a line is invalid, if any is; an incomplete last line does not count.
+    /// Error about the first invalid line, if any; an incomplete last line is not an error.
     unreadable: Option<String>,
 }
 
@@ -145,9 +145,9 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     Ok(found)
 }
 
-/// Returns one line per step up to `position`. Rebuilds missing ones from TensorBoard's files in
-/// single precision. If a step was repeated, the last repetition counts. `report` gets messages
-/// about lost and rebuilt lines.
+/// Returns one line per step up to `position`. Rebuilds missing lines from TensorBoard's files,
+/// which have only single precision. If a step was repeated, returns the line of its last
+/// repetition. `report` gets messages about lost and rebuilt lines.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,

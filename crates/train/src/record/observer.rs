@@ -35,9 +35,9 @@ pub enum Event<'a> {
         total: usize,
         /// Solved trajectories.
         solved: usize,
-        /// Tokens sampled so far.
+        /// Number of tokens sampled so far.
         tokens: usize,
-        /// The current round, if the selection may need several.
+        /// The current round of sampling, if the group selection may need several rounds.
         round: Option<Round>,
     },
     /// A step is finished.
@@ -58,9 +58,10 @@ pub enum Event<'a> {
 pub struct Round {
     /// Number, from 1.
     pub number: usize,
-    /// Maximum number of rounds. After the last one, the batch may be smaller than wanted.
+    /// Maximum number of rounds. If the batch is not full after the last round, training uses fewer
+    /// groups than wanted.
     pub most: usize,
-    /// Groups chosen in earlier rounds.
+    /// Number of groups chosen in earlier rounds.
     pub kept: usize,
     /// Groups to choose.
     pub wanted: usize,

@@ -41,7 +41,7 @@ impl Position {
 impl FromStr for Position {
     type Err = String;
 
-    /// Parses a label, with or without leading zeros: `step-12`, `sft-000300`.
+    /// Parses a position's label, with or without leading zeros: `step-12`, `sft-000300`.
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || format!("`{text}` is not a position of a run; write step-12 or sft-300");
         let (phase, step) = text.split_once('-').ok_or_else(refuse)?;

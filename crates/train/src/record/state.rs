@@ -11,7 +11,7 @@ pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 pub struct RunState {
     /// Position.
     pub position: Position,
-    /// Tasks drawn from the training order.
+    /// Number of tasks drawn from the training order so far.
     pub tasks_drawn: u64,
     /// Current KL coefficient.
     pub kl_coef: f64,
@@ -24,8 +24,9 @@ impl RunState {
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// Returns a checkpoint's state for a run with this config. Keeps an adapted KL coefficient,
-    /// unless the initial one differs in `made`, the checkpoint's config.
+    /// Returns a checkpoint's state for a run with this config. The adapted KL coefficient is kept
+    /// only if the initial coefficient in `config` is the same as in `made`, the config that wrote
+    /// the checkpoint.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Older runs drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

@@ -17,7 +17,8 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The trajectory before the state. Has only the token ids that later prompts need.
+    /// The trajectory before the state. Of its token ids, only those that later prompts need are
+    /// kept.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -64,8 +65,8 @@ impl Branch {
 /// Returns the state before each turn by replaying the actions in the rollout's environment.
 ///
 /// # Errors
-/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
-/// observations; also fails on missing prompt tokens.
+/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns
+/// observations that differ from the recorded ones; also fails on missing prompt tokens.
 pub fn branches(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,

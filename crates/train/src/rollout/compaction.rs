@@ -19,10 +19,11 @@ use turnwise_text::TextError;
 use super::prompting::{Prompter, after_opening};
 use crate::config::PromptConfig;
 
-/// When to summarize, and how long.
+/// When to write a summary, and how long it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// Maximum tokens of an action's prompt.
+    /// Maximum number of tokens in an action's prompt; if it would be longer, a summary is written
+    /// first.
     pub after: usize,
     /// Maximum tokens of a summary.
     pub max_tokens: usize,

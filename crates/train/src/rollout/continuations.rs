@@ -23,7 +23,7 @@ pub struct State {
     /// Number of turns that start here.
     pub uses: usize,
     asked: usize,
-    /// Returns of the continuations that did not fail, in order.
+    /// Return of each continuation that did not fail, in order.
     pub returns: Vec<f64>,
 }
 
@@ -105,7 +105,8 @@ pub struct Continued {
 }
 
 /// Samples `more(state)` further continuations of each state; returns `None` if stopped. `tick`
-/// gets the number of finished continuations, the number of all, and the tokens so far.
+/// gets the number of finished continuations, the total number of continuations, and the number of
+/// tokens sampled so far.
 ///
 /// # Errors
 /// Fails like [`EnvRunner::play`].
@@ -178,8 +179,8 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Stores the state values in the turns of the groups, which `playing` sampled; returns `None` if
-/// stopped.
+/// Estimates the state values of the groups, which the rollout `playing` sampled, and stores them
+/// in the groups' turns; returns `None` if stopped.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     runner: &EnvRunner,
     playing: &Rollout<'_>,

@@ -48,7 +48,8 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// Returns the number of engines and the number of sequences per engine; a device has one engine.
+/// Returns the number of engines and the number of sequences per engine; on a GPU, there is one
+/// engine for all sequences.
 pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
@@ -57,7 +58,7 @@ pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Creates the engines. They ignore stop strings within the reasoning.
+/// Creates the engines. The engines ignore stop strings within the model's reasoning.
 pub(super) fn engines(
     config: &Config,
     weights: &Weights,

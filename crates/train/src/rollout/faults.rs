@@ -1,8 +1,9 @@
 //! Trajectories that failed for reasons other than the policy, which would shift their groups' mean
 //! and deviation.
 //!
-//! They are resampled if configured ([`crate::config::OnError::Resample`]) and removed from their
-//! groups before reward shaping; trajectory files keep them.
+//! With [`crate::config::OnError::Resample`], they are sampled again. Trajectories without a
+//! successful attempt are removed from their groups before reward shaping, but trajectory files
+//! keep them.
 
 use turnwise_core::{Group, StopReason, Trajectory};
 

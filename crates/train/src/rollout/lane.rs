@@ -28,14 +28,14 @@ use crate::rollout::prompting::Prompter;
 struct Live {
     job: usize,
     request: RequestId,
-    /// `None` during a call and after a failure.
+    /// `None` while a call runs, and after the environment failed.
     environment: Option<Box<dyn Environment>>,
     trajectory: Trajectory,
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
     asks: TurnKind,
-    /// Remaining calls of the last response.
+    /// Tool calls of the last response that have not been executed yet.
     actions: VecDeque<Action>,
     results: Vec<Part>,
 }

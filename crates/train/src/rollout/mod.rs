@@ -139,8 +139,8 @@ pub(crate) fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Passes each trajectory to `done` on the thread of its sampler, which saves memory. Returns false
-/// if stopped.
+/// Passes each finished trajectory to `done` on its sampler's thread instead of collecting all,
+/// which saves memory. Returns false if stopped.
 pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],

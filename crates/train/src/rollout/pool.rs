@@ -1,9 +1,9 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
 //! A call that exceeds its time limit ends its trajectory ([`EnvError::Timeout`]), and a new thread
-//! replaces the hanging one. Environments may instead enforce limits themselves
-//! ([`TaskSet::limits_calls`]). They are reused unless they fail. New episodes wait until the
-//! environment has room ([`TaskSet::free_episodes`]); steps have priority.
+//! replaces the hanging one. Environments may enforce their own limits instead
+//! ([`TaskSet::limits_calls`]). An environment is reused for later episodes unless it fails. New
+//! episodes wait until the environment has room ([`TaskSet::free_episodes`]); steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,7 +92,7 @@ struct State {
     queue: VecDeque<Call>,
     running: HashMap<u64, Running>,
     idle: Vec<Box<dyn Environment>>,
-    /// Number of threads that do not hang.
+    /// Number of threads, except those that were replaced because they hang.
     threads: usize,
     waiting: usize,
     /// Number of running resets, which the environment may not count yet.
@@ -177,7 +177,8 @@ impl LanePool {
         ticket
     }
 
-    /// Waits until `deadline` for the first outcome. Also abandons late calls.
+    /// Waits until `deadline` for the first outcome. Also abandons calls that exceeded their time
+    /// limit.
     pub(crate) fn poll(&mut self, deadline: Instant) -> Vec<(Ticket, Outcome)> {
         let mut done: Vec<(Ticket, Outcome)> = self.receiver.try_iter().collect();
         while done.is_empty() && self.open > 0 {
@@ -203,7 +204,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Abandons late calls, replaces their threads, and returns the next deadline.
+    /// Abandons calls that exceeded their time limit, replaces their threads, and returns the time
+    /// at which the next call exceeds its limit.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
         let late = |(thread, running): (&u64, &Running)| {

@@ -282,8 +282,9 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the chat template's opening, such as `<think>`, followed by the response, for
-    /// parsing. In an open reply, only the first response has an opening.
+    /// Returns the text to parse: the opening that the chat template puts before a response, such
+    /// as `<think>`, followed by the response. In an open reply, only the first response has an
+    /// opening.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -307,8 +308,8 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Returns the part of `text` after `opening`. If the opening starts a thought that `text` lacks,
-/// the result ends the thought first.
+/// Returns the part of `text` after `opening`. If `opening` begins a thought and `text` has none,
+/// the result first closes the thought.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

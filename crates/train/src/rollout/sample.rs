@@ -21,7 +21,7 @@ use crate::rollout::{EnvRunner, Job, Played, Rollout, RolloutProgress};
 pub(crate) struct Sampled {
     pub(crate) batch: Batch,
     pub(crate) drawn: u64,
-    /// Response tokens, including those not trained on.
+    /// Number of response tokens, including those of trajectories that are not trained on.
     pub(crate) tokens: usize,
     pub(crate) turns: usize,
     pub(crate) metrics: Metrics,
@@ -46,12 +46,13 @@ pub(crate) struct SamplingJob {
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Number of trajectories that did not fail; then their successes and the sum of their returns.
+    /// Number of trajectories that did not fail. The next two fields are their number of successes
+    /// and the sum of their returns.
     trajectories: f64,
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Number of failed trajectories and of those left out with them.
+    /// Number of failed trajectories, plus those left out because others of their group failed.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,

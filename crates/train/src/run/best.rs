@@ -95,8 +95,8 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Updates `best.json` and returns its new content; `None` if it is unchanged or removed. The
-/// content depends only on checkpoints and evaluations, so it is the same in killed and rewound
+/// Updates `best.json` and returns its new content; `None` if the file is unchanged or was removed.
+/// The content depends only on checkpoints and evaluations, so it is the same in killed and rewound
 /// runs.
 pub(crate) fn update(
     run: &RunDirectory,

@@ -76,7 +76,7 @@ impl RunBuilder {
     }
 
     /// Sets the checkpoint that [`RunBuilder::resume`] continues from; default: the newest complete
-    /// one. Later results are set aside.
+    /// one. The run's later results are moved aside, not deleted.
     #[must_use]
     pub fn checkpoint(mut self, position: Position) -> Self {
         self.from = Some(position);

@@ -64,7 +64,7 @@ pub struct Run {
     /// `None` before RL.
     pub(crate) learning: Option<Learning>,
     pub(crate) notes: Vec<String>,
-    /// Held until the end of [`Run::train`].
+    /// Lock of the run directory, held until the end of [`Run::train`].
     pub(crate) lock: Option<RunLock>,
 }
 

@@ -29,8 +29,8 @@ use crate::run::Run;
 use crate::run::builder::RunBuilder;
 use turnwise_policy::base;
 
-/// Keys that do not affect SFT. All others count as used by SFT, so forgetting a new key here never
-/// allows sharing wrongly.
+/// Keys that do not affect SFT. All other keys count as used by SFT, so forgetting to list a new
+/// key here cannot let runs with different SFT share a checkpoint.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",

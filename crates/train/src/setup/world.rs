@@ -39,7 +39,8 @@ impl world::World for TasksOnly {
 }
 
 impl World {
-    /// Opens a config's environment for these splits, and reports data that it leaves out.
+    /// Opens a config's environment for these splits, and reports any data that the environment
+    /// leaves out.
     ///
     /// # Errors
     /// Fails if the registry lacks the environment, its settings are invalid, or its data cannot be

@@ -22,7 +22,8 @@ pub struct SftSequence {
     pub tokens: TokenSequence,
     /// For each token of the spans, whether it is part of an imitated action.
     pub action: Vec<bool>,
-    /// For each token of the spans, whether it has a loss (inserted failures have none).
+    /// For each token of the spans, whether it has a loss. Invalid actions inserted into a
+    /// demonstration have none.
     pub kept: Vec<bool>,
 }
 
@@ -71,8 +72,8 @@ pub struct DemonstratedSummaries<'a> {
     pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
 }
 
-/// Returns a demonstration's sequences. `concatenated`: one, plus one per summary. `windowed`: one
-/// per imitated turn.
+/// Returns a demonstration's sequences. The layout `concatenated` gives one sequence, plus one per
+/// summary; `windowed` gives one sequence per imitated turn.
 ///
 /// # Errors
 /// Fails like [`Prompter::start_seeing`] and, for a concatenated sequence, [`Prompter::between`].
@@ -150,8 +151,8 @@ fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     seen
 }
 
-/// The sequences of each update. They are shuffled in each pass, and an update takes sequences up
-/// to a number of tokens.
+/// The sequences of each update. The sequences are shuffled in each pass, and an update takes
+/// sequences up to a maximum number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -215,9 +216,9 @@ impl BatchPlan {
     }
 }
 
-/// Returns the token weights of each sequence. Over the batch, action tokens have a total weight of
-/// 1 and other kept tokens one of `observation_weight`, so the loss is
-/// `mean over action tokens + observation_weight * mean over the rest`.
+/// Returns the token weights of each sequence. Over the whole batch, the weights of action tokens
+/// sum to 1, and those of the other tokens with a loss to `observation_weight`. The loss is
+/// therefore `mean over action tokens + observation_weight * mean over the rest`.
 pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
     let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));
     let actions = tokens().filter(|(action, kept)| **action && **kept).count();

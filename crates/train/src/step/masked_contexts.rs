@@ -35,12 +35,12 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 
 impl MaskedPrompts<'_> {
     /// Returns a turn's response after its masked prompt. The prompt has the windowed form in both
-    /// layouts, because only that can omit parts. The history of a concatenated sequence is
-    /// everything since the last summary.
+    /// layouts, because only this form can omit the goal or the history. The history of a
+    /// concatenated sequence is everything since the last summary.
     ///
-    /// An agent's request keeps its system messages, newest messages and tools. The goal is the
-    /// messages before the first assistant message, and the history those from there to the newest
-    /// messages.
+    /// An agent's request keeps its system messages, newest messages and tools. Its goal is the
+    /// messages before the first assistant message, and its history is the messages between those
+    /// and the newest ones.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].
@@ -124,7 +124,8 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages up to a turn. If an agent's turn continues earlier ones, those come first.
+/// Returns the messages up to a turn. If an agent's turn continues earlier turns, their messages
+/// come first.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
     // Files may have cyclic turns.

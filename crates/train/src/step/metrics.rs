@@ -253,8 +253,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. It is
-/// due to different numerics and, with `rollout.max_staleness`, to changed weights.
+/// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. The two
+/// differ in numerics and, with `rollout.max_staleness`, in their weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<&TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

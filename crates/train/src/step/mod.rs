@@ -100,8 +100,8 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Writes the trajectories. Those not trained on come last, each in its own group, because they
-/// were not compared.
+/// Writes the trajectories. Trajectories that were not trained on come last, each in its own group,
+/// because no advantage compares them with others.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

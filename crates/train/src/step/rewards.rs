@@ -35,8 +35,8 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Returns the mean KL over tokens. If `anew` is set, the policy's log-probs come from the learner,
-/// because a top-k sampler reports those of the truncated distribution.
+/// Returns the mean KL over tokens. If `anew` is set, the learner recomputes the policy's
+/// log-probs, because a top-k sampler reports those of its truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -21,7 +21,7 @@ pub(crate) struct TrainingSet<'a> {
     pub(crate) report: SetReport,
 }
 
-/// What the step's metrics report of a training set.
+/// Statistics of a training set for the step's metrics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetReport {
     /// `None` if there is no masked-context pass.
@@ -114,7 +114,8 @@ pub struct TrainingSequence<'a> {
     pub masked_contexts: Vec<(usize, &'a TokenSequence)>,
     /// The critic's old values and targets, one per response token.
     pub values: Option<(&'a [f64], &'a [f64])>,
-    /// If false, the sequence gets no forward pass, but counts in the loss's means.
+    /// Whether the sequence has a gradient. If false, it gets no forward pass, but still counts in
+    /// the loss's means.
     pub has_gradient: bool,
 }
 
@@ -144,7 +145,7 @@ pub struct SetInputs<'a> {
     pub skip_zero: bool,
     /// Leave out groups with equal returns.
     pub skip_equal_groups: bool,
-    /// Trajectories that this filter drops get no forward pass.
+    /// Filter for truncated or looping trajectories; those that it drops get no forward pass.
     pub filter: Option<&'a CompactFilterConfig>,
 }
 

@@ -39,13 +39,15 @@ pub struct UpdateReport {
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
     pub(crate) set: SetReport,
-    /// [`turnwise_core::Turn::clipped`] by group, member and turn.
+    /// [`turnwise_core::Turn::clipped`] by group index, index of the trajectory in its group, and
+    /// turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
 
 impl UpdateReport {
-    /// Returns the next KL coefficient, from the KL per token in nats: that in the rewards if
-    /// measured, otherwise the mean over updates.
+    /// Returns the next step's KL coefficient. It follows from the mean KL per token in nats:
+    /// `in_reward`, the KL subtracted from the rewards, if any, otherwise the KL measured during
+    /// the updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -77,7 +79,8 @@ impl UpdateReport {
         }
     }
 
-    /// Returns the clipped tokens as a fraction of all, including tokens that were not computed.
+    /// Returns the fraction of response tokens that were clipped. Tokens without a forward pass
+    /// count as not clipped.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
@@ -88,7 +91,7 @@ impl UpdateReport {
 /// `at`.
 ///
 /// # Errors
-/// Fails on NaN or infinity, without applying the update if possible.
+/// Fails on NaN or infinity; if it is found before the update, the update is not applied.
 pub(crate) fn update(
     set: &TrainingSet<'_>,
     loss: &Loss,

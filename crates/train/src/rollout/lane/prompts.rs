@@ -115,7 +115,8 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Records the sampled tokens as they are, because text is never tokenized again.
+/// Records the tokens exactly as sampled; the text is never tokenized again, because that could
+/// give other tokens.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);
