@@ -53,7 +53,7 @@ impl ModelError {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
 
-    /// Adds the path to an I/O error, in `map_err`.
+    /// Returns a function for `map_err` that adds the path to an I/O error.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io(PathError { path, source })

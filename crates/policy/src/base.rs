@@ -9,7 +9,8 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder in a run directory for a copy of the base model, used if no other folder keeps the model.
+/// Folder in a run directory for a copy of the base model, written only if no other folder keeps
+/// the model.
 pub const FOLDER: &str = "base";
 
 /// Reference to an adapter's base model in a checkpoint's `state.json`.
@@ -48,15 +49,15 @@ impl BaseModel {
         Ok(Self { name: folder.to_string_lossy().into_owned(), revision: None, crc32c })
     }
 
-    /// Returns the reference for adapter files.
+    /// Returns the reference in the form that adapter files store.
     pub fn named(&self) -> AdapterBase {
         AdapterBase { name: self.name.clone(), revision: self.revision.clone() }
     }
 }
 
-/// Returns the base model's folder for the adapter in `folder`: the run's copy, else the model in
-/// the adapter's config. A relative path is tried in the working directory, then in the adapter's
-/// folder.
+/// Returns the base model's folder for the adapter in `folder`: the run's copy if there is one,
+/// else the model named in the adapter's config. A relative path is tried in the working directory,
+/// then in the adapter's folder.
 ///
 /// # Errors
 /// Fails unless there is a copy, or `base_model_name_or_path` is a folder with a `config.json` or a
@@ -129,7 +130,7 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Keys that a `state.json` written by another tool lacks.
+/// Keys that distinguish a run's `state.json` from one that another tool wrote.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
 #[derive(Deserialize)]

@@ -94,7 +94,8 @@ fn check_vocabulary(
 /// With the feature `hub`, downloads a missing hub model.
 ///
 /// # Errors
-/// Fails if the model is missing, cannot be downloaded, or was changed in its checkpoint.
+/// Fails if the model is missing or cannot be downloaded, or if its files differ from those in its
+/// checkpoint's manifest.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
@@ -121,8 +122,8 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// Returns an error for a missing name in an existing folder of runs or models, because it cannot
-/// be the name of a hub model.
+/// Returns an error if `path` does not exist but its parent folder holds runs or models, because
+/// `path` is then a mistyped name and not a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)
@@ -154,7 +155,8 @@ mod tests {
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// A model with 258 embedding rows in `base`, and an adapter for it in `adapter`.
+    /// Returns a folder with a model of 258 embedding rows in `base`, and an adapter for it in
+    /// `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);

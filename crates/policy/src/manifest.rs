@@ -28,7 +28,7 @@ struct FileFacts {
 pub enum Check {
     /// Every file exists and has the listed size.
     Sizes,
-    /// Also every checksum.
+    /// In addition, every file has the listed checksum.
     Contents,
 }
 

@@ -10,7 +10,8 @@ use crate::manifest::{Check, Manifest};
 /// checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// Returns a run's checkpoint folders, complete or not, oldest first; SFT precedes RL.
+/// Returns a run's checkpoint folders, complete or not, oldest first; those of SFT precede those of
+/// RL.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.

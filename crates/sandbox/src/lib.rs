@@ -39,20 +39,21 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// Resource limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Wall-clock time.
+    /// Maximum wall-clock time.
     pub wall: Duration,
-    /// CPU time of all processes together.
+    /// Maximum CPU time of all processes together.
     pub cpu: Duration,
-    /// Bytes of address space per process, and of resident memory in total.
+    /// Maximum bytes of address space for each process, and of resident memory for all processes
+    /// together.
     pub memory: u64,
-    /// Number of processes and threads.
+    /// Maximum number of processes and threads.
     pub processes: u32,
-    /// Bytes of output, including standard error.
+    /// Maximum bytes of output, including standard error.
     pub output: usize,
-    /// Bytes of all files in `/work` and `/tmp`; also the number of bytes by which a [`Root`]'s
-    /// writable folders may grow.
+    /// Maximum bytes of all files in `/work` and `/tmp`; also the number of bytes by which a
+    /// [`Root`]'s writable folders may grow.
     pub disk: u64,
-    /// Number of files and folders in `/work` and `/tmp`.
+    /// Maximum number of files and folders in `/work` and `/tmp`.
     pub files: u32,
 }
 
@@ -124,7 +125,7 @@ impl Command {
 pub enum End {
     /// Exit code.
     Exited(i32),
-    /// Signal that killed it, such as 9 if a process exceeded its CPU limit.
+    /// Signal that killed the command, for example 9 if a process exceeded its CPU limit.
     Signalled(i32),
     /// Exceeded [`Limits::wall`].
     WallTime,
@@ -159,9 +160,10 @@ pub struct Outcome {
 pub struct Root {
     /// Image folder, with `bin`, `usr` and the like.
     pub folder: PathBuf,
-    /// Hidden paths directly below `/`.
+    /// Paths directly below `/` that commands do not see.
     pub hidden: Vec<PathBuf>,
-    /// Absolute paths in the root, each with its folder on the host ([`copy_folder`]).
+    /// Writable folders: each an absolute path in the root, and the host's folder that appears
+    /// there (see [`copy_folder`]).
     pub writable: Vec<(PathBuf, PathBuf)>,
     /// Working directory of commands.
     pub start: PathBuf,

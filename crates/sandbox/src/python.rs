@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 pub struct Python {
     /// The interpreter, with links, virtual environments and version managers resolved.
     pub program: PathBuf,
-    /// Folder for [`crate::Sandbox::new`], with the standard library.
+    /// Folder with the standard library, to be passed to [`crate::Sandbox::new`].
     pub folder: PathBuf,
     /// Version, such as `3.11`.
     pub version: String,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 pub struct Rust {
     /// The compiler, not rustup's proxy.
     pub program: PathBuf,
-    /// Folder for [`crate::Sandbox::new`], with the standard library.
+    /// Folder with the standard library, to be passed to [`crate::Sandbox::new`].
     pub folder: PathBuf,
 }
 

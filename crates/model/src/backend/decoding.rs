@@ -5,7 +5,7 @@ use turnwise_core::{SampleError, SamplingParams};
 
 use crate::pictures::Pictures;
 
-/// A token to run. A sequence's rows are in order of position.
+/// A token that a step runs. Rows of one sequence are ordered by position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) slot: usize,
@@ -33,7 +33,7 @@ pub(crate) trait Decoding: Debug + Send {
         None
     }
 
-    /// Maximum number of prompt tokens per step, besides those being decoded.
+    /// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
     fn prompt_rows(&self) -> usize;
 
     /// Copies keys and values from another slot with the same tokens up to `positions.end`.
@@ -42,11 +42,11 @@ pub(crate) trait Decoding: Debug + Send {
     /// Keeps only a slot's first positions.
     fn keep(&mut self, _slot: usize, _positions: usize) {}
 
-    /// Runs all rows, keeping the requested logits.
+    /// Runs the model on all rows, and keeps the logits of the rows that request them.
     fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
 
-    /// Samples a token for each row with logits, each with a number from `[0, 1)`; `None` if its
-    /// logits are not finite.
+    /// Samples a token for each row with logits, given its sampling parameters and a random number
+    /// in `[0, 1)`. Returns `None` for a row whose logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
     /// Returns a row's most probable tokens with their log-probs. `place` is the row's index among

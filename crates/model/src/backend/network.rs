@@ -5,13 +5,13 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights of a pass. If there is an adapter, `gradient` buffers hold only the adapter's
-/// gradients.
+/// The weights that a pass uses. If there is an adapter, the `gradient` buffer passed along with it
+/// holds only the adapter's gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// Set in an adapter's training passes.
+    /// Dropout of the adapter's inputs; set only in training passes.
     pub(crate) dropout: Option<Dropout>,
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }

@@ -11,7 +11,7 @@ use crate::packing::Packing;
 /// A KL divergence between the next-token distributions at two rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// Target of the first distribution.
+    /// Index of the target that the first distribution predicts.
     pub(crate) first: usize,
     pub(crate) second: Second,
 }
@@ -59,7 +59,7 @@ pub(crate) trait Passes: Any + Send {
         temperature: f64,
     ) -> Result<&[RowStatistics<f32>], LearnError>;
 
-    /// Runs only the layers and the final norm.
+    /// Runs a micro-batch through the layers and the final norm, without the output layer.
     fn forward_layers(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
     /// Returns the last forward pass's statistics, one per target.
@@ -99,7 +99,8 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Takes the image features' gradients; unsupported on devices.
+    /// Takes the image features' gradients out of the buffers. Returns an empty list on devices,
+    /// which do not support images.
     fn take_picture_gradient(&mut self) -> Vec<f32> {
         Vec::new()
     }

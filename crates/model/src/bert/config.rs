@@ -73,8 +73,8 @@ impl BertConfig {
     ///
     /// # Errors
     ///
-    /// Fails if the model is not a BERT, a number is missing, or the activation or position type is
-    /// unknown.
+    /// Fails if the model is not a BERT, a required number is missing, or the activation or
+    /// position type is unknown.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);
@@ -115,7 +115,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// Returns why the config is not a supported BERT.
+    /// Returns the reason as an error if the config is not a supported BERT.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

@@ -42,7 +42,7 @@ pub(super) struct Weights {
     pub(super) layers: Vec<Layer>,
 }
 
-/// The tensors of a file, which holds a bare BERT or one with a head.
+/// The tensors of a weights file, which holds either a bare BERT or a BERT with a task head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,
@@ -83,7 +83,7 @@ impl Tensors<'_> {
     }
 }
 
-/// Ignores tensors of a pooler or head.
+/// Loads the weights in `folder`; ignores the tensors of a pooler or task head.
 pub(super) fn load(folder: &Path, config: &BertConfig) -> Result<Weights, ModelError> {
     let path = folder.join(WEIGHTS);
     if !path.exists() {

@@ -8,7 +8,7 @@ use turnwise_text::WordPiece;
 use super::Bert;
 use crate::{Compute, ModelError, files};
 
-/// How hidden states become one vector.
+/// How a text's hidden states are combined into one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// Mean of all hidden states.
@@ -18,11 +18,11 @@ pub enum Pooling {
     First,
 }
 
-/// Settings that the model folder does not define.
+/// Settings of a sentence encoder that its model folder does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
     /// Maximum number of tokens per text, including the two special tokens; longer texts are
-    /// truncated. The folder may set a lower limit.
+    /// truncated. If the model folder sets a lower limit, that limit applies.
     pub max_tokens: usize,
     /// Precision of matrix products.
     pub compute: Compute,
@@ -127,7 +127,8 @@ impl SentenceEncoder {
         self.bert.config().hidden_size
     }
 
-    /// Embeds texts, `[texts, dimensions]`. Other texts affect a vector only by rounding.
+    /// Returns the embeddings of `texts`, `[texts, dimensions]`. The other texts of a call affect a
+    /// text's vector only by rounding.
     ///
     /// # Errors
     ///

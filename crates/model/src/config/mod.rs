@@ -26,7 +26,7 @@ pub enum Family {
     Llama,
     /// Qwen2-VL: Qwen2 with a vision tower and multimodal rotary positions.
     Qwen2Vl,
-    /// Qwen2.5-VL: like Qwen2-VL, with another tower.
+    /// Qwen2.5-VL: like Qwen2-VL, with a different vision tower.
     Qwen25Vl,
 }
 
@@ -75,12 +75,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// BOS, EOS and padding token ids, saved with a model so that generation stops.
+/// BOS, EOS and padding token ids, saved with a model so that programs that load it stop generating
+/// at EOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// BOS token id.
     pub bos: Option<u32>,
-    /// EOS token ids; the first is the default.
+    /// EOS token ids. The first is used if a file format, such as GGUF, allows only one.
     pub eos: Vec<u32>,
     /// Padding token.
     pub pad: Option<u32>,
@@ -91,7 +92,7 @@ pub struct SpecialTokens {
 pub struct ModelConfig {
     /// Model family.
     pub model_type: Family,
-    /// Embedding rows; padding may make them more than the tokenizer's vocabulary.
+    /// Number of embedding rows; padding may make it larger than the tokenizer's vocabulary.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -101,7 +102,7 @@ pub struct ModelConfig {
     pub num_hidden_layers: usize,
     /// Query heads.
     pub num_attention_heads: usize,
-    /// Key/value heads; query heads are split evenly and in order among them.
+    /// Number of key/value heads, each shared by an equal number of consecutive query heads.
     pub num_key_value_heads: usize,
     /// Width of one head. All heads together need not be as wide as `hidden_size`.
     pub head_dim: usize,
@@ -115,8 +116,8 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// True if the output layer shares the embedding.
     pub tie_word_embeddings: bool,
-    /// True if query, key, value and output have biases (Qwen3 and Llama). Qwen2 ignores this and
-    /// has biases on query, key and value.
+    /// True if query, key, value and output have biases; applies only to Qwen3 and Llama. Qwen2
+    /// ignores this, because it always has biases on query, key and value.
     pub attention_bias: bool,
     /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
@@ -198,9 +199,10 @@ impl ModelConfig {
     /// Rejects unsupported shapes.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the key: sizes out of limits, key heads that do not
-    /// divide query heads, an odd head width, norm or rotary settings out of range, or biases that
-    /// the family lacks.
+    /// Returns [`ModelError::Config`] with the name of the rejected key, if a size is out of
+    /// limits, the number of key heads does not divide that of query heads, the head width is odd,
+    /// a norm or rotary setting is out of range, or the config requests biases that the family
+    /// lacks.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

@@ -19,9 +19,9 @@ pub enum RopeScaling {
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Fewer rotations than this in the original context mean a low frequency.
+        /// Frequencies with fewer rotations than this over the original context count as low.
         low_freq_factor: f64,
-        /// More rotations than this in the original context mean a high frequency.
+        /// Frequencies with more rotations than this over the original context count as high.
         high_freq_factor: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,
@@ -38,7 +38,8 @@ pub enum RopeScaling {
         beta_slow: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,
-        /// True if the transition's bounds are rounded outwards to whole pairs.
+        /// True if the bounds between unchanged and divided frequencies are rounded outwards to
+        /// whole indices of pairs.
         truncate: bool,
     },
 }
@@ -57,8 +58,8 @@ impl ModelConfig {
     /// Returns the rotary embedding for a config.
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer") in
-    /// double precision. `transformers` uses single precision, so angles differ by up to
-    /// `position * 6e-8` relative to their size.
+    /// double precision. `transformers` uses single precision, so its angles differ from these by
+    /// up to `position * 6e-8` relative to their size.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);

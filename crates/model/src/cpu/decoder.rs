@@ -16,7 +16,7 @@ use crate::{ModelConfig, Parameters, Real};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
-    /// Store only layer inputs.
+    /// True if passes store only layer inputs and recompute the rest in the backward pass.
     recompute: bool,
     bf16: Option<Kernel>,
     rope: RopeTable<T>,

@@ -66,7 +66,7 @@ pub(crate) struct Scratch<T> {
     adapter: lora::Scratch<T>,
 }
 
-/// One layer over some rows, in buffers that span the micro-batch.
+/// A pass of one layer over the selected rows, in buffers that span the whole micro-batch.
 pub(crate) struct Pass<'a, T> {
     pub(crate) network: Network<'a, T>,
     pub(crate) config: &'a ModelConfig,
@@ -79,7 +79,7 @@ pub(crate) struct Pass<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Gradient of the layer's output, then of its input.
+    /// Gradient of the layer's output, which is replaced by that of its input.
     pub(crate) residual: &'a mut [T],
     /// Space per run for the residual stream or the queries, whichever is wider.
     pub(crate) hidden: &'a mut [T],
@@ -253,7 +253,8 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Returns the range of [`Derivatives::hidden`] with the gradient of a run's attention output.
+    /// Returns the range of [`Derivatives::hidden`] that holds the gradient of a run's attention
+    /// output.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());
         let start = run.start * hidden.max(query);

@@ -60,13 +60,15 @@ pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Returns the number of rows per chunk. It changes the rounding of the output layer's gradient.
+/// Returns the number of rows per chunk. This number affects the rounding of the output layer's
+/// gradient.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of all buffers but those for divergences, if each target has its own row.
+    /// Returns the bytes of all buffers but those for divergences, assuming that each target has
+    /// its own row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -234,7 +236,7 @@ impl<T: Real> HeadState<T> {
         found
     }
 
-    /// Adds the divergences' gradients, after [`HeadState::backward`].
+    /// Adds the divergences' gradients. Call this after [`HeadState::backward`].
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, T>,
@@ -283,8 +285,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Backpropagates through the final norm. `put` gets the output index and the gradient of each
-    /// wanted row.
+    /// Backpropagates through the final norm. Calls `put` with the output index and the gradient of
+    /// each wanted row.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -364,8 +366,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Splits divergences into runs whose second distributions are of one kind, and which are short
-/// enough that the logits of both sides fit.
+/// Splits divergences into runs with the same kind of second distribution ([`Second`]). Each run is
+/// short enough that the logits of both distributions fit in memory.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

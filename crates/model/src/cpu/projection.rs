@@ -69,8 +69,8 @@ impl Projection {
         }
     }
 
-    /// Computes `y = x W^T + b`, or adds it to `y`. `data` holds all weights, and `x` is
-    /// `[rows, inputs]`. If a kernel is given, operands are rounded to bf16.
+    /// Computes `y = x W^T + b`, or adds it to `y`. `data` holds all of the model's weights, and
+    /// `x` is `[rows, inputs]`. If a kernel is given, operands are rounded to bf16.
     pub(crate) fn forward<T: Real>(
         &self,
         bf16: Option<Kernel>,
@@ -85,7 +85,8 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W`. If `gradient` is `None`, the weights are frozen.
+    /// Sets `d_x` to `d_y W`, and adds the gradients of weight and bias to `gradient`. With a
+    /// `gradient` of `None`, both are frozen.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,

@@ -1,6 +1,6 @@
 //! The decoder's layers over a packed micro-batch. The residual stream and its gradient are f32;
-//! all other stored values are bfloat16. The backward pass recomputes the gated product or, with
-//! `recompute`, everything but the layer inputs.
+//! all other stored values are bfloat16. The backward pass always recomputes the MLP's gated
+//! product and, with `recompute`, everything but the layer inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ struct Derivatives {
     partials: Buffer<f32>,
     order: Buffer<i32>,
     starts: Buffer<i32>,
-    /// Query and key tiles, relative to the run's first row.
+    /// Query and key tiles, whose rows are relative to the run's first row.
     tiles: [Buffer<Tile>; 2],
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Decoder {
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Vec<Buffer<f32>>,
-    /// One entry per layer, or a single one with `recompute`.
+    /// Stored activations: one entry per layer, or a single one with `recompute`.
     kept: Vec<Activations>,
     activated: Buffer<Bf16>,
     low: Low,

@@ -67,7 +67,7 @@ pub(crate) enum Accumulate {
     Add,
 }
 
-/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. A zero dimension leaves `c`
+/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If a dimension is 0, `c` is
 /// unchanged.
 pub(crate) fn multiply(
     driver: &dyn Driver,

@@ -20,7 +20,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Returns the value in the low bytes of a word; kernels read it through a pointer.
+    /// Returns the value in the low bytes of a 64-bit word; kernel launches take a pointer to it.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -77,10 +77,10 @@ pub(crate) trait Driver: Send + Sync {
     fn memory(&self) -> Result<[usize; 2], CudaError>;
     /// Allocates uninitialized memory, aligned to 256 bytes or more.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
-    /// Frees memory after all earlier operations.
+    /// Frees memory once all earlier operations have run.
     fn free(&self, at: Address);
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
-    /// Copies to the host after all earlier operations.
+    /// Copies to the host once all earlier operations have run.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
@@ -95,8 +95,8 @@ pub(crate) trait Driver: Send + Sync {
     fn forget(&self, recording: usize);
 }
 
-/// A recording in progress, which is ended and freed on drop. Otherwise, after an error or a panic,
-/// this thread's work would never run and other threads would wait forever.
+/// A recording in progress. Dropping it ends and frees the recording; without this, after an error
+/// or a panic, this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

@@ -1,8 +1,8 @@
 //! Decoding on a device.
 //!
-//! Memory is allocated up front, so a step with one new token per sequence is recorded once per
-//! number of rows (rounded up) and replayed. A step reads each sequence's keys and values once for
-//! all heads that share them.
+//! All memory is allocated up front. A step with one new token per sequence can therefore be
+//! recorded once for each number of rows (rounded up), and then replayed. A step reads each
+//! sequence's keys and values once for all query heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ use super::network::{Low, Network};
 use crate::backend::{Choice, Row};
 use crate::weights::lora::Joint;
 
-/// Maximum number of prompt tokens per step, besides the tokens being decoded.
+/// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
 pub(crate) const PROMPT_ROWS: usize = 2048;
 /// Recorded steps round the number of rows up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Maximum number of blocks that share a row's keys.
+/// Maximum number of thread blocks among which a row's keys are split.
 const MOST_SPLITS: usize = 16;
 
 pub(crate) struct Engine {
@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if this device failed to record.
+    /// True if the device failed to record a step, so that steps run without a recording.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// Computes all rows, caches their keys and values, and stores the requested logits in row
-    /// order. Decoding sequences come first, with one row each.
+    /// order. In `rows`, decoding sequences come first, with one row each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;
@@ -149,7 +149,8 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// Runs a step with one new token per sequence. The second step of each size is recorded.
+    /// Runs a step with one new token per sequence. The second step with a given number of rows is
+    /// recorded, and later ones replay it.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -279,8 +280,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// Samples a token per row of logits, or `None` if a row is not finite. Top-k and top-p run on
-    /// the device, so no logits are downloaded.
+    /// Samples a token per row of logits, or `None` for a row that is not finite. Top-k and top-p
+    /// run on the device, so no logits are downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

@@ -9,7 +9,7 @@ pub enum CudaError {
     /// A CUDA library could not be loaded.
     #[error("cuda: {library} could not be loaded ({reason}); {hint}")]
     Library {
-        /// Name and file name.
+        /// Name and file name of the library.
         library: &'static str,
         /// The loader's message.
         reason: String,

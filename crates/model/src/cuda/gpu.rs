@@ -30,7 +30,7 @@ pub(crate) struct Gpu {
     multiprocessors: usize,
     context: Handle,
     main: Queue,
-    /// Captures the recording thread's launches; other threads use `main`.
+    /// Queue that captures the launches of the thread that is recording; other threads use `main`.
     recorder: Queue,
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,
@@ -39,7 +39,7 @@ pub(crate) struct Gpu {
 
 struct Queue {
     stream: Handle,
-    /// Locked for each call, because the handle has state.
+    /// cuBLAS handle; locked for each call, because it has state.
     products: Mutex<Handle>,
 }
 

@@ -13,7 +13,7 @@ use crate::backend::{Divergence, Second};
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// Maximum number of logits in memory: 512 MiB in f32, plus half for their gradients.
+/// Maximum number of logits in memory: 512 MiB in f32, plus half as much for their gradients.
 const LOGITS: usize = 1 << 27;
 
 pub(crate) struct Head {
@@ -284,8 +284,8 @@ impl Head {
         Ok(())
     }
 
-    /// Backpropagates through the final norm. `x` and its gradient cover only this range of
-    /// sequences.
+    /// Backpropagates through the final norm. `x` and its gradient cover only the rows of
+    /// `sequences`.
     pub(crate) fn finish_backward(
         &mut self,
         network: &Network,

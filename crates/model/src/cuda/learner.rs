@@ -1,4 +1,5 @@
-//! A learner's data on the device: f32 weights, gradient and moments, and rounded weights.
+//! A learner's data on the device: f32 weights, gradient and moments, and the weights rounded to
+//! bfloat16.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -25,7 +26,7 @@ pub(crate) struct Trained {
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
     gradient: Buffer<f32>,
-    /// Error of a call that could not return it; the next pass or update does.
+    /// Error of a call whose signature cannot return it; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -217,7 +218,8 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// Shares an adapter's frozen base on the device, for example between policy and critic.
+/// Returns an adapter's frozen base if it is already on the device, so that policy and critic, for
+/// example, share it. Otherwise registers `uploaded`, if given, for later calls.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,

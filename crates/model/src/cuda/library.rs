@@ -31,7 +31,7 @@ pub(super) const NON_BLOCKING: c_uint = 1;
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 pub(super) const INVALID_OPTION: c_int = 5;
-/// CUDA versions that these signatures fit, newest first.
+/// Major CUDA versions that these signatures fit, newest first.
 const MAJORS: [c_int; 2] = [13, 12];
 
 fn said(error: &libloading::Error) -> String {
@@ -158,7 +158,7 @@ fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// Returns true if this file is missing, rather than one of its dependencies.
+/// Returns true if the library's file itself is missing, rather than one of its dependencies.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))

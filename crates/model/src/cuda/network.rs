@@ -42,7 +42,7 @@ impl DeviceWeights {
 }
 
 impl Network {
-    /// Uploads rounded weights; a base that is already on the device is shared.
+    /// Uploads the weights rounded to bfloat16; shares a base that is already on the device.
     pub(crate) fn upload(
         driver: &Arc<dyn Driver>,
         weights: &Weights,
@@ -256,14 +256,14 @@ pub(crate) struct Linear<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
-    /// Laid out like the trained parameters.
+    /// Gradient buffer, laid out like the trained parameters.
     pub(crate) at: Part<f32>,
     /// True if only an adapter is trained.
     pub(crate) frozen: bool,
 }
 
 impl Gradient {
-    /// Returns the gradient of a base tensor, or `None` if frozen.
+    /// Returns the gradient of a base tensor, or `None` if the base is frozen.
     pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
         (!self.frozen).then(|| self.at.part(range.clone()))
     }
@@ -275,7 +275,7 @@ impl Linear<'_> {
     }
 
     /// Computes `y = x W^T + b` plus the adapter's output. The biases of queries, keys and values
-    /// are not added here.
+    /// are left to `Kernels::prepare_qkv`.
     pub(crate) fn forward(
         &self,
         x: Part<Bf16>,

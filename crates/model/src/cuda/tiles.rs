@@ -20,8 +20,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Returns tiles of {first row, rows, sequence's first row, sequence's length}. Tiles with a
-/// sequence's first keys come first, because most queries attend to them.
+/// Returns tiles of keys, each with its first row, its number of rows, and the first row and length
+/// of its sequence. Tiles that more queries attend to come first.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

@@ -1,11 +1,11 @@
 //! The sampling engine: continuous batching over a persistent key-value cache.
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished; new
-//! requests join the next step. A step computes one row per decoding sequence plus a limited number
-//! of prompt rows.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one of them is finished;
+//! new requests join the next step. A step computes one row per decoding sequence plus a limited
+//! number of prompt rows.
 //!
-//! A slot keeps a session's keys and values until it is reused. A shared prefix is computed once
-//! for all sessions; a prompt waits if an older request is computing the same tokens.
+//! A slot keeps a session's keys and values until another session gets the slot. A shared prefix is
+//! computed once for all sessions; a prompt waits if an older request is computing the same tokens.
 
 mod device;
 mod prompt;
@@ -34,13 +34,14 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Shortest prefix, in tokens, worth copying or waiting for.
+/// Minimum number of further tokens for which a shared prefix is worth copying or waiting for.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Number of slots, each caching one sequence. Further sessions evict an idle one or wait.
+    /// Number of slots, each caching one sequence. A session without a slot evicts an idle session,
+    /// or waits if none is idle.
     pub max_num_seqs: usize,
     /// Maximum number of prompt plus response tokens.
     pub max_model_len: usize,
@@ -86,13 +87,14 @@ pub struct NativeEngine {
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
-    /// Streamed requests and their number of alternatives.
+    /// Requests whose tokens are streamed, each with the number of alternatives to report per
+    /// token.
     watched: BTreeMap<RequestId, usize>,
     sampled: Vec<Sampled>,
 }
 
 impl NativeEngine {
-    /// Creates an engine with its own weights. Only stop strings need the tokenizer.
+    /// Creates an engine with its own weights. The tokenizer is needed only for stop strings.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
@@ -163,7 +165,8 @@ impl NativeEngine {
         }
     }
 
-    /// Returns the bytes of full caches, and of the largest step's buffers.
+    /// Returns the bytes of the key-value caches if all slots are full, and those of the largest
+    /// step's buffers.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
@@ -199,7 +202,8 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts queued requests. Those with a cached session start first, so that it is not evicted.
+    /// Starts queued requests. Requests whose session has a slot start first, so that no other
+    /// request evicts this session.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -285,7 +289,8 @@ impl NativeEngine {
     }
 
     /// Copies keys and values that another slot has computed. Returns true if the request could
-    /// reuse more by waiting. It waits only for older requests, so the oldest never waits.
+    /// reuse more tokens by waiting for another slot. It waits only for older requests, so the
+    /// oldest never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
@@ -426,7 +431,7 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Releases a session's slot. Its queued and active requests are still completed.
+    /// Releases a session's slot. The session's queued and active requests are still completed.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {

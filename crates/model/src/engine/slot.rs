@@ -8,7 +8,7 @@ use crate::pictures::Prepared;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<u64>,
-    /// Tokens of the last request, possibly from an earlier session.
+    /// Tokens of the slot's last request, which may belong to a session that has ended.
     pub(super) tokens: Vec<u32>,
     /// Time, row and column of each token; empty without images.
     pub(super) places: Vec<[u32; 3]>,
@@ -16,7 +16,7 @@ pub(super) struct Slot {
     pub(super) computed: usize,
     pub(super) used: u64,
     pub(super) active: Option<Active>,
-    /// The session ended while its request was active.
+    /// True if the session ended while its request was active.
     pub(super) ended: bool,
 }
 

@@ -4,7 +4,7 @@ use super::NativeEngine;
 use super::slot::Active;
 use crate::backend::{Choice, Decoding};
 
-/// A sampled token of a watched request.
+/// A sampled token of a request submitted with [`NativeEngine::submit_watched`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// Request id.
@@ -15,7 +15,7 @@ pub struct Sampled {
     pub logprob: f32,
     /// Most probable tokens with their log-probs, best first.
     pub alternatives: Vec<(u32, f32)>,
-    /// Number of cached prompt tokens.
+    /// Number of prompt tokens whose keys and values came from the cache.
     pub cached: usize,
 }
 
@@ -41,10 +41,11 @@ impl Sampled {
 
 impl NativeEngine {
     /// Submits a request and streams its tokens through [`NativeEngine::take_sampled`], each with
-    /// the `alternatives` most probable ones.
+    /// the `alternatives` most probable tokens at its position.
     ///
     /// # Errors
-    /// Fails like [`turnwise_core::Sampler::submit`], and on a device unless `alternatives` is 0.
+    /// Fails like [`turnwise_core::Sampler::submit`], and if `alternatives` is above 0 on a device,
+    /// which does not report them.
     pub fn submit_watched(
         &mut self,
         request: SampleRequest,

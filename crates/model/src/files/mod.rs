@@ -122,7 +122,8 @@ impl TensorFile {
     /// Copies a tensor's `f32`, `bf16` or `f16` elements.
     ///
     /// # Errors
-    /// Names the file and tensor if it is missing or has another shape or type.
+    /// Names the file and the tensor if the tensor is missing, or if its shape or type is not the
+    /// expected one.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

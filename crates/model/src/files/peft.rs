@@ -17,8 +17,8 @@ const VALUE_HEAD: &str = "value_head.safetensors";
 
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that have no effect or are checked individually. Others must be
-/// unset.
+/// Keys of `adapter_config.json` that have no effect or are checked individually. All other keys
+/// must be unset.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -60,8 +60,8 @@ pub struct AdapterBase {
 /// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
-    /// Settings. Their `targets` are as written in the file and may differ from those of the
-    /// weights.
+    /// Settings. The `targets` are those written in the file and may differ from the modules that
+    /// have weights.
     pub config: LoraConfig,
     /// Base model, if known.
     pub base: Option<AdapterBase>,
@@ -105,7 +105,8 @@ impl AdapterFile {
     }
 }
 
-/// Returns the last part of each name in `target_modules`; all modules for a pattern.
+/// Returns the last part of each name in `target_modules`; `all-linear` if it is a string, such as
+/// a pattern.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),

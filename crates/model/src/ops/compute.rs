@@ -12,11 +12,11 @@ pub enum Compute {
     /// Single precision; the reference implementation.
     #[default]
     F32,
-    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`: several times as fast on
-    /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
+    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`: several times as fast as
+    /// `f32` on CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
     /// AMX tiles and AVX-512 vectors round sums differently, so results are bit-identical only
-    /// among CPUs with the same unit.
+    /// among CPUs that use the same one of the two.
     Bf16,
 }
 
@@ -48,7 +48,7 @@ impl Compute {
     /// `[rows, inputs, outputs]`.
     ///
     /// # Panics
-    /// If a slice is shorter than its shape.
+    /// If a slice is shorter than its shape requires.
     pub fn linear(self, x: &[f32], weight: &[f32], y: &mut [f32], shape: [usize; 3]) {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
@@ -56,7 +56,7 @@ impl Compute {
     /// Computes [`Compute::linear`]'s gradients, `d_x = d_y W` and `d_W += d_y^T x`.
     ///
     /// # Panics
-    /// If a slice is shorter than its shape.
+    /// If a slice is shorter than its shape requires.
     pub fn linear_backward(
         self,
         d_y: &[f32],
@@ -70,7 +70,8 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the fallback if this machine lacks the setting's fastest instructions.
+    /// Returns a description of the fallback if this machine lacks the setting's fastest
+    /// instructions, else `None`.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -5,8 +5,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Partial sums in a reduction; enough for all vector widths, so that results do not depend on the
-/// CPU.
+/// Number of partial sums in a reduction. All vector widths divide it, so that results do not
+/// depend on the CPU.
 pub const LANES: usize = 16;
 
 thread_local! {

@@ -2,10 +2,11 @@ use rayon::prelude::*;
 
 use super::dispatch::{Loop, add_assign, vectorised};
 
-/// Elements summed at a time, for gradient and norm.
+/// Number of elements that are summed at a time, both for the gradient and for its norm.
 pub(crate) const CHUNK: usize = 1 << 14;
 
-/// Adds up the lanes' gradients, from element `first` on, and returns the sum of squares.
+/// Adds up the lanes' gradients of a chunk that starts at element `first`, and returns the sum of
+/// squares.
 struct AddAndSquare;
 
 impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {

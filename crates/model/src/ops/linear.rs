@@ -146,7 +146,7 @@ pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into:
     }
 }
 
-/// [`matmul`], in bf16 if a kernel is given and `T` is `f32`.
+/// Computes [`matmul`], in bf16 if a kernel is given and `T` is `f32`.
 pub(crate) fn matmul_in<T: Real>(
     bf16: Option<Kernel>,
     mut to: ViewMut<'_, T>,

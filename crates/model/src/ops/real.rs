@@ -74,7 +74,7 @@ pub trait Real:
         None
     }
 
-    /// Returns the larger number if neither is NaN.
+    /// Returns the larger number; unspecified if either is NaN.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
@@ -101,8 +101,8 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// Accurate to about two units in the last place; below -87, stays near the smallest normal
-    /// number. Propagates NaN.
+    /// Accurate to about two units in the last place. For arguments below -87, the result stays
+    /// near the smallest normal number. Propagates NaN.
     ///
     /// With `x = n ln 2 + r` and `|r| <= ln 2 / 2`, a polynomial gives `e^r` (coefficients from
     /// Cephes `expf`), and `n` is added to the exponent.

@@ -13,7 +13,7 @@ pub(crate) struct RopeTable<T> {
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// The same per row of a micro-batch with images; otherwise empty.
+    /// Cosines and sines for each row of a micro-batch with images; empty without images.
     rows: Vec<T>,
 }
 
@@ -36,9 +36,9 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Sets the time, row and column of each row of a micro-batch. Without `places`, positions are
-    /// token indices. `sections` has the number of rotary pairs for each of the three (M-RoPE; Wang
-    /// et al. (2024), "Qwen2-VL").
+    /// Sets the time, row and column of each row of a micro-batch. If `places` is empty, positions
+    /// are token indices. `sections` has the number of rotary pairs for each of time, row and
+    /// column (M-RoPE; Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -55,7 +55,7 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates like [`RopeTable::rotate`], for `rows` whose first position is `depth`.
+    /// Rotates like [`RopeTable::rotate`], for `rows`, the first of which has position `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -88,7 +88,8 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Rotates rows of `x` with the rows `[cosines | sines]` of `table`, which have `half` of each.
+/// Rotates each row of `x` by the row of `table` with the same index, which has `half` cosines,
+/// then `half` sines.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,

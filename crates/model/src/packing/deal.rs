@@ -5,9 +5,9 @@ use crate::ModelConfig;
 /// Returns each lane's micro-batches, as sequence indices. Skips sequences without tokens to
 /// predict.
 ///
-/// A micro-batch has at most `budget` input tokens, or one longer sequence. In descending order of
-/// cost, each sequence goes to the cheapest micro-batch with room, and each micro-batch to the
-/// cheapest lane.
+/// A micro-batch has at most `budget` input tokens, or consists of a single longer sequence. In
+/// descending order of cost, each sequence goes to the micro-batch that has room and costs least so
+/// far, and each micro-batch to the lane that costs least so far.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,
@@ -25,7 +25,7 @@ pub(crate) fn deal(
     lanes_of(gather(&pieces, budget, lanes), lanes).into_iter().map(|lane| lane.micro_batches).collect()
 }
 
-/// Sequences that stay in one micro-batch.
+/// Sequences that must stay in the same micro-batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) members: Vec<usize>,

@@ -8,7 +8,8 @@ use crate::ModelConfig;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) tokens: &'a [u32],
-    /// Tokens of its masked contexts, which run in the same micro-batch and share no rows.
+    /// Number of tokens in the sequence's masked contexts, which run in the same micro-batch and
+    /// share no rows.
     pub(crate) beside: usize,
 }
 
@@ -98,7 +99,8 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds a sequence to `piece`, which already has its first `before` tokens.
+    /// Adds sequence `order[at]` to `piece`, which already has the sequence's first `before`
+    /// tokens.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];

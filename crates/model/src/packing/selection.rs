@@ -10,14 +10,14 @@ pub(crate) struct Segment {
     pub(crate) depth: usize,
 }
 
-/// Consecutive rows of several sequences.
+/// Consecutive rows, which may belong to several sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) rows: Range<usize>,
     pub(crate) segments: Vec<Segment>,
 }
 
-/// The rows that some sequences need: their own and their paths.
+/// The rows that the selected sequences need: their own and their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Maximal runs in ascending order.

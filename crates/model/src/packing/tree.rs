@@ -1,4 +1,4 @@
-//! Finds the longest prefix shared with earlier sequences.
+//! Finds the longest prefix that a sequence shares with earlier ones.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one: the number of this one's rows before each, and its index.
-    /// Branches that leave at the same row start with different tokens.
+    /// Branches that leave this one. For each, the number of this branch's rows that precede it,
+    /// and its index. Branches that leave at the same row start with different tokens.
     children: Vec<(usize, usize)>,
 }
 

@@ -51,7 +51,8 @@ pub enum TowerKind {
     Qwen25Vl,
 }
 
-/// A vision tower's shape, with the names of Qwen2.5-VL's `vision_config`, and its images.
+/// A vision tower's shape, with fields named as in Qwen2.5-VL's `vision_config`, and the model's
+/// images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
     /// Architecture.
@@ -152,7 +153,7 @@ impl VisionConfig {
     /// Rejects unsupported shapes, given the decoder's `head_dim`.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the key.
+    /// Returns [`ModelError::Config`] with the name of the unsupported key.
     pub fn check(&self, head_dim: usize) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| {
             Err(ModelError::Config { key: format!("vision_config.{key}"), reason })

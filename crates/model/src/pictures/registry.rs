@@ -224,7 +224,8 @@ impl Pictures {
         tokens.iter().map(place).collect()
     }
 
-    /// Returns a token's time, row and column, given the preceding token and its position.
+    /// Returns a token's time, row and column, given the preceding token with its time, row and
+    /// column.
     ///
     /// In text, all three advance by one. In an image, time is constant, and row and column follow
     /// the merged patch. After an image, positions advance by the length of its longer side.
@@ -249,7 +250,7 @@ impl Pictures {
 
 impl Table {
     /// Drops the least recently used images beyond `most` bytes, except `but` and those in use,
-    /// which have more references than the table's two.
+    /// which are recognized by more references than the table's own two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

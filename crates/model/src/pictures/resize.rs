@@ -2,7 +2,7 @@
 
 const PRECISION: u32 = 32 - 8 - 2;
 
-/// Source pixels of one output pixel along one axis.
+/// Source pixels along one axis from which an output pixel is computed, with their weights.
 struct Taps {
     first: usize,
     weights: Vec<i32>,

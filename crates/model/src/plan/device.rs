@@ -1,8 +1,8 @@
 //! Memory for training and sampling on an NVIDIA GPU.
 //!
 //! A trained weight takes 18 bytes: 2 for the bf16 copy, 4 for the f32 master weight, 8 for two
-//! moments and 4 for the gradient. A frozen one takes 2 bytes. Buffers match `cuda/decoder.rs`,
-//! `cuda/head.rs` and `cuda/engine.rs`.
+//! moments and 4 for the gradient. A frozen one takes 2 bytes. Buffer sizes must match
+//! `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};
@@ -14,8 +14,8 @@ const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum number of prompt tokens per sampling step. `SPLITS` is the maximum number of blocks that
-/// share a row's keys. Both must match `cuda/engine.rs`.
+/// Maximum number of prompt tokens per sampling step. `SPLITS` is the maximum number of thread
+/// blocks among which a row's keys are split. Both must match `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
@@ -115,7 +115,8 @@ impl MemoryPlan {
         plan
     }
 
-    /// Returns the host's plan: loaded weights and the copies for a checkpoint.
+    /// Returns the plan of host memory for a run on a device: loaded weights, and the copies for a
+    /// checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);

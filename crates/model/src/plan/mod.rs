@@ -26,7 +26,7 @@ pub enum PlanPhase {
 /// One item of a [`MemoryPlan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanItem {
-    /// Phase that uses it.
+    /// Phase that uses the memory.
     pub phase: PlanPhase,
     /// Name of the item.
     pub name: &'static str,
@@ -41,7 +41,7 @@ pub struct PlanItem {
 pub struct PlanSettings {
     /// Learner settings, with the lanes of one process.
     pub learner: LearnerConfig,
-    /// Trained parameters: all, or the adapter's.
+    /// Number of trained parameters: all of the model's, or only the adapter's.
     pub trainable: usize,
     /// Maximum tokens in a sequence.
     pub longest: usize,
@@ -60,9 +60,11 @@ pub struct PlanSettings {
     pub critic: Option<[usize; 2]>,
     /// Number of samplers in one process, and their settings.
     pub sampling: Option<(usize, EngineConfig)>,
-    /// Rollouts during training (`rollout.max_staleness`); 0 if sampling and training alternate.
+    /// Number of rollouts that may run during training (`rollout.max_staleness`); 0 if sampling and
+    /// training alternate.
     pub staleness: u64,
-    /// True if the adapter is merged into a copy, for servers that accept only full weights.
+    /// True if the adapter is merged into a copy of the base, for servers that accept only full
+    /// weights.
     pub merged: bool,
     /// Images in prompts.
     pub pictures: Option<PicturePlan>,
@@ -84,7 +86,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the plan for one process that trains on the CPU, if all lanes have full
+    /// Returns the plan for one process that trains on the CPU, assuming that all lanes have full
     /// micro-batches and every token is a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();

@@ -11,11 +11,11 @@ use crate::weights::tower_weights;
 pub struct PicturePlan {
     /// Height and width after resizing.
     pub size: [usize; 2],
-    /// Distinct images in memory.
+    /// Number of distinct images in memory.
     pub known: usize,
-    /// Distinct images in one step's rollouts, which one pass may score.
+    /// Number of distinct images in one step's rollouts, all of which a single pass may score.
     pub scored: usize,
-    /// Distinct images in a pass with gradients.
+    /// Number of distinct images in a pass with gradients.
     pub differentiated: usize,
 }
 

@@ -31,7 +31,8 @@ impl Critic {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values, which the objective receives as log-probs.
+    /// Adds the gradient of a loss over values. The objective receives these values in place of
+    /// log-probs.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Learner::forward_backward`], and discards the accumulated

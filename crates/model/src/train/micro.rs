@@ -19,7 +19,7 @@ pub(crate) struct Lane {
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
     reference: Option<(Box<dyn Passes>, Packing)>,
-    /// Tokens saved by shared prefixes.
+    /// Number of tokens that were not computed, because they belong to shared prefixes.
     shared: usize,
 }
 
@@ -67,11 +67,12 @@ pub(crate) struct Found<T> {
     pub(crate) value: T,
 }
 
-/// A micro-batch after its forward pass. It has the sequences, followed by their masked contexts.
+/// A micro-batch after its forward pass. It contains the sequences, followed by their masked
+/// contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     members: &'a [usize],
-    /// Masked context and index of its sequence in `members`.
+    /// Index of each masked context in the batch, and of its sequence in `members`.
     masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
@@ -239,8 +240,8 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// Returns the ranges of a masked context's response targets: in its sequence, and after the
-    /// masked prompt.
+    /// Returns two ranges of targets for the response tokens of a masked context: those in its
+    /// sequence, and those after the masked prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.batch.masked_contexts[masked_context];
@@ -287,8 +288,8 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// Adds a masked context's derivatives to its sequence's, and returns the index of the next
-    /// one's divergences.
+    /// Evaluates the objective for a masked context and adds the derivatives. Returns the index at
+    /// which the divergences of the next masked context start.
     fn ask_masked_context(
         &mut self,
         objective: &dyn Objective,

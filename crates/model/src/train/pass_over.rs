@@ -8,7 +8,7 @@ pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a TokenBatch<'a>,
     pub(crate) scored: bool,
-    /// Compute shared prefixes only once.
+    /// True if shared prefixes are computed only once.
     pub(crate) share: bool,
 }
 
@@ -45,7 +45,7 @@ impl PassOver<'_> {
         deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
     }
 
-    /// Tokens of each sequence and its masked contexts.
+    /// Returns the number of tokens in each sequence and its masked contexts together.
     fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> =
             self.batch.sequences.iter().map(|sequence| input_length(sequence)).collect();

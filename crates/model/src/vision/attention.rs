@@ -1,7 +1,7 @@
 //! Attention inside windows: every patch attends to all patches in its window.
 //!
-//! Rows of `qkv` are `[queries | keys | values]`. Backward recomputes the probabilities, so memory
-//! is not quadratic in the window size.
+//! Rows of `qkv` are `[queries | keys | values]`. The backward pass recomputes the probabilities,
+//! so memory is not quadratic in the window size.
 
 use std::ops::Range;
 

@@ -19,7 +19,7 @@ pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
-    /// First row of each image, by its first token.
+    /// First row of each image, keyed by the image's first token id.
     starts: BTreeMap<u32, usize>,
     /// Images in row order, which is the order of first appearance.
     pictures: Vec<Arc<Prepared>>,
@@ -34,7 +34,7 @@ impl<T: Real> Encoded<T> {
     /// Returns the row of an image token.
     ///
     /// # Panics
-    /// If the token belongs to none of these images; the learner has checked this.
+    /// If the token belongs to none of these images; the learner checks the tokens beforehand.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -122,8 +122,8 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient. Small images are distributed over `lanes`, whose gradients are added
-/// in order; products of large images are split over threads.
+/// Adds the gradient of the tower's weights to `gradient`. Small images are distributed over
+/// `lanes`, whose gradients are added in order; products of large images are split over threads.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

@@ -8,7 +8,7 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// Minimum multiplications of an operation that is split.
+/// Minimum number of multiplications for which an operation is split over threads.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
 const PART: usize = 160;

@@ -203,7 +203,7 @@ impl<'a, T: Real> Tower<'a, T> {
 /// The tower's buffer sizes for one image, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Kept for the backward pass.
+    /// Activations kept for the backward pass.
     pub(crate) kept: usize,
     /// Scratch of a forward pass without `keep`, excluding features.
     pub(crate) forward: usize,
@@ -213,7 +213,7 @@ pub(crate) struct TowerWork {
 }
 
 impl TowerWork {
-    /// Returns the sizes for `tokens` tokens; `width` is the decoder's.
+    /// Returns the sizes for an image of `tokens` tokens; `width` is the decoder's hidden size.
     pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
         let (hidden, rows) = (config.hidden_size, tokens * config.merged());
         // Normed rows and inverses; layer norms keep standardized rows, too.

@@ -272,8 +272,8 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights, which shows whether files that depend on them still
-    /// match.
+    /// Returns the CRC-32C of the weights, which shows whether files that depend on these weights,
+    /// such as adapters, still match them.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(bytemuck::cast_slice(&self.data))
     }

@@ -7,7 +7,7 @@ use super::{Cache, HubModel};
 use crate::Notes;
 
 /// Downloads all files from one commit, to which the revision is resolved at the start. The
-/// revision is recorded in the cache only after the last file.
+/// revision is recorded in the cache only once the last file is complete.
 pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
     // `ApiBuilder::from_env` knows fewer variables, and panics without a home.

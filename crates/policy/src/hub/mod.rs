@@ -41,9 +41,9 @@ impl HubModel {
 struct Cache {
     /// Folder of `models--ORG--NAME/{refs, snapshots, blobs}`.
     root: PathBuf,
-    /// Variable that forbids downloads, if set.
+    /// Name of the environment variable that forbids downloads, if one is set.
     offline: Option<&'static str>,
-    /// `HF_ENDPOINT`, if not huggingface.co.
+    /// Value of `HF_ENDPOINT`; `None` means huggingface.co.
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
     /// From `HF_TOKEN` or `hf auth login`.
@@ -161,12 +161,14 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// Returns `None` if the folder is outside the hub's cache.
+/// Returns the id and commit of the model in a folder of the hub's cache, or `None` for any other
+/// folder.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// Returns `None` if `text` is not a hub model's name.
+/// Returns the folder of the hub model that `text` names, or `None` if it is not a hub model's
+/// name.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

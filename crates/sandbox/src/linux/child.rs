@@ -1,8 +1,8 @@
 //! Setup in the new processes before the command starts.
 //!
 //! The first process is PID 1 of its namespace: it mounts, starts the command and waits for it.
-//! When it ends, the kernel kills the rest. Nothing here allocates (see `kernel.rs`); a [`Plan`]
-//! has all data.
+//! When it ends, the kernel kills all other processes. Nothing here allocates (see `kernel.rs`);
+//! all data is prepared in a [`Plan`].
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -24,7 +24,7 @@ const HIGH: c_int = 64;
 
 pub(super) const MOST_MOUNTS: usize = 48;
 
-/// First byte of a message to the program.
+/// First byte of a message to the calling program.
 pub(super) const STARTED: u8 = b'S';
 pub(super) const READY: u8 = b'R';
 pub(super) const RUNNING: u8 = b'X';
@@ -35,7 +35,7 @@ pub(super) struct Plan<'a> {
     pub(super) control: c_int,
     pub(super) output: c_int,
     pub(super) rules: c_int,
-    /// Existing folder where the new root is mounted first.
+    /// Existing folder on which the new root is mounted before it becomes `/`.
     pub(super) root: &'a CStr,
     /// Folders relative to the root, parents first.
     pub(super) folders: &'a [CString],
@@ -47,7 +47,7 @@ pub(super) struct Plan<'a> {
     pub(super) file_folders: &'a [CString],
     pub(super) files: &'a [(CString, &'a [u8])],
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock rights below paths that exist only in the new root.
+    /// Paths that exist only in the new root, with the Landlock rights below them.
     pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     /// User and group id in the sandbox.
@@ -82,7 +82,8 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Closes all other descriptors, including those of other sandboxes.
+/// Moves the plan's descriptors to their fixed numbers and closes all others, including those of
+/// other sandboxes.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;

@@ -51,7 +51,7 @@ const LANDLOCK: ABI = ABI::V6;
 pub(super) struct Sandbox {
     layout: Layout,
     filter: BpfProgram,
-    /// Where the new root is mounted first.
+    /// Folder on which the new root is mounted before it becomes `/`.
     root: CString,
     start: CString,
     /// User and group id in the sandbox.
@@ -290,7 +290,8 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Maps the user and group in the namespace.
+    /// Maps the user and group ids in the namespace to `nobody`'s if this program is root, and
+    /// otherwise to this program's.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
@@ -416,7 +417,7 @@ impl Seen {
         }
     }
 
-    /// Returns false if no message has arrived.
+    /// Takes a message from the first process; returns false if none has arrived.
     fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
         let mut bytes = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -4,7 +4,7 @@ use std::fs;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Resident pages, without the first process.
+    /// Number of resident pages, without those of the first process.
     pub(super) pages: u64,
     /// CPU ticks, including ended children.
     pub(super) ticks: u64,

@@ -1,6 +1,6 @@
 use super::vector::LINE;
 
-/// Four-byte numbers aligned to cache lines, which vector loads then never cross.
+/// Four-byte numbers, aligned so that no vector load crosses a cache line.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     data: Vec<T>,

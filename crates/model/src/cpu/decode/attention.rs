@@ -17,7 +17,8 @@ use super::pages::{Cache, PAGE};
 use super::sharing::{Run, Sharing, Tree};
 use super::vector::{LINE, exp, maximum, prefetch};
 
-/// Maximum number of queries per group on CPUs with 32 vector registers.
+/// Maximum number of queries that share one load of keys and values, on CPUs with 32 vector
+/// registers.
 const MOST_TOGETHER: usize = 12;
 
 macro_rules! together {
@@ -64,7 +65,7 @@ pub(super) struct Attention<'a> {
     pub(super) cache: &'a Cache,
     pub(super) layer: usize,
     pub(super) sharing: &'a Sharing,
-    /// Rows of `[query_heads, width]`, `stride` elements apart.
+    /// Queries, `[query_heads, width]` for each row; rows are `stride` elements apart.
     pub(super) queries: &'a [f32],
     pub(super) stride: usize,
     /// `[rows, query_heads, width]`.
@@ -273,7 +274,8 @@ fn weigh_part<S: Simd, const QUERIES: usize>(
     weigh_columns::<S, QUERIES>(simd, pages, weights, sums);
 }
 
-/// Interleaves queries by two elements each.
+/// Interleaves the queries in pairs of elements: two of the first query, two of the second, and so
+/// on.
 #[inline(always)]
 fn pack<const QUERIES: usize>(queries: [&[f32]; QUERIES], packed: &mut [f32]) {
     for (index, query) in queries.into_iter().enumerate() {
@@ -358,8 +360,8 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     1.0 / simd.reduce_sum_f32s(sums)
 }
 
-/// Adds the weighted values of the first positions to `sums [QUERIES, value_width]`. There is one
-/// weight per position.
+/// Adds each query's weighted sum of values to `sums`, `[QUERIES, value_width]`. `weights` has one
+/// weight per query and position, starting at the first position.
 #[inline(always)]
 fn weigh_columns<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -381,8 +383,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes `COLUMNS` vectors of [`weigh_columns`], from index `vector` on, and returns how many it
-/// computed.
+/// Computes `COLUMNS` of the vectors of [`weigh_columns`], starting at vector `vector`, and returns
+/// their number.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

@@ -13,12 +13,12 @@ pub(crate) struct TokenSampler {
 
 impl TokenSampler {
     /// Samples from `softmax(logits / temperature)` after top-k, then top-p; `None` if the logits
-    /// are not finite. Greedy decoding ignores `uniform`, a number in `[0, 1)`.
+    /// are not finite. `uniform` is a random number in `[0, 1)`; greedy decoding ignores it.
     ///
     /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number. With
     /// `x = (logit - max) / temperature` and `Z = sum e^x`, the log-prob is `x - ln Z` and the
-    /// entropy `ln Z - (sum x e^x) / Z`. Both are those of the full distribution, before top-k and
-    /// top-p.
+    /// entropy `ln Z - (sum x e^x) / Z`. Log-prob and entropy are those of the full distribution,
+    /// before top-k and top-p.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,

@@ -19,7 +19,7 @@ pub(super) struct Forward {
     /// `[position, head width / 2]`.
     cos: Vec<f32>,
     sin: Vec<f32>,
-    /// Cosines and sines of a row inside an image.
+    /// Scratch for the cosines and sines of one row whose token is inside an image.
     mixed: (Vec<f32>, Vec<f32>),
     rows: Vec<Row>,
     hidden: Vec<f32>,
@@ -30,7 +30,7 @@ pub(super) struct Forward {
     products: projection::Scratch,
     sharing: Sharing,
     scratch: Scratch,
-    /// `[rows with logits, stride]`, padded with the lowest finite number.
+    /// Logits, `[rows with logits, stride]`; each row is padded with the lowest finite number.
     pub(super) logits: Vec<f32>,
 }
 
@@ -197,7 +197,8 @@ impl Forward {
         }
     }
 
-    /// Drops rows without logits once the last layer's keys and values are written.
+    /// Drops the rows whose logits are not requested; called once the last layer's keys and values
+    /// are written.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

@@ -12,7 +12,7 @@ use super::weights::EngineWeights;
 use crate::backend::{Choice, Decoding, Row};
 use crate::pictures::Pictures;
 
-/// Maximum number of prompt tokens per step, besides those being decoded.
+/// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
 pub(crate) const PROMPT_ROWS: usize = 128;
 
 /// Decodes on the calling thread.

@@ -17,11 +17,13 @@ use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Maximum number of inputs in a block of a panel: 96 KB in single precision.
+/// Maximum number of inputs in a block of a weight panel; such a block takes 96 KB in single
+/// precision.
 const DEPTH: usize = 768;
-/// Maximum number of rows in a tile, each with two of AVX-512's 32 registers as accumulators.
+/// Maximum number of rows in a tile with AVX-512, in which each row takes two of the 32 registers
+/// as accumulators.
 const TILE: usize = 12;
-/// The same on CPUs with 16 narrower registers.
+/// Maximum number of rows in a tile on CPUs with 16 narrower registers.
 const NARROW_TILE: usize = 6;
 
 fn tile_height(arch: Arch) -> usize {
@@ -52,14 +54,15 @@ enum Stored {
 pub(super) struct Packed {
     inputs: usize,
     stored: Stored,
-    /// Padded with zeros; empty without bias.
+    /// Bias, padded with zeros; empty if there is none.
     bias: Vec<f32>,
-    /// Number of outputs, padded to whole panels.
+    /// Number of outputs, rounded up to whole panels.
     pub(super) width: usize,
 }
 
 impl Packed {
-    /// Returns an upper bound on the bytes: exact bf16 weights take half as much.
+    /// Returns an upper bound on the bytes of packed weights; weights that bf16 represents exactly
+    /// take only half of it.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -94,7 +97,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends one output's exact weights, or nothing if they were rounded.
+    /// Appends one output's weights to `to`, or nothing if packing has rounded them to bf16.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -169,7 +172,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// `[rows, PANEL]`; unused with a single block.
+    /// Sums over the blocks so far, `[rows, PANEL]`; unused if there is only one block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,

@@ -60,7 +60,8 @@ impl Cache {
         }
     }
 
-    /// Shares another sequence's first `positions`; both sequences must have the same tokens there.
+    /// Shares another sequence's first `positions` positions; both sequences must have the same
+    /// tokens there.
     pub(super) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
         let mut pages = self.tables[from][..positions / PAGE].to_vec();
         for &page in &pages {

@@ -1,7 +1,7 @@
 //! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
 //!
-//! Exact bf16 weights take half the memory and are widened in registers. Both formats give
-//! bit-identical products.
+//! Weights that bf16 represents exactly are stored in half the memory and widened in registers.
+//! Both formats give bit-identical products.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -19,7 +19,7 @@ const UPPER: u32 = 0xffff_0000;
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores a weight at its place, which must hold zero.
+    /// Stores the weight of `output` in `row`, whose bits for this output must be zero.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;

@@ -7,8 +7,9 @@ use crate::{Compute, ModelConfig};
 
 /// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In f32, the adapter is merged into `W` at no cost per token. In bf16, merging would lose updates
-/// below half a step (1/512 of the weight), so sampling would lag behind training.
+/// In f32, the adapter is merged into `W` at no cost per token. In bf16, it stays separate: merging
+/// would lose updates below half a rounding step (1/512 of the weight), so sampling would lag
+/// behind training.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -54,7 +55,8 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Returns an upper bound on the bytes of all layers, with adapters on every module.
+    /// Returns an upper bound on the bytes of all layers' projections, with adapters on every
+    /// module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();

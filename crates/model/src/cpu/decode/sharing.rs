@@ -8,20 +8,20 @@ use crate::backend::Row;
 pub(super) struct Run {
     pub(super) sequence: usize,
     pub(super) rows: Range<usize>,
-    /// Positions visible to the first row; one more for each later row.
+    /// Number of positions that the first row attends to; each later row attends to one more.
     pub(super) len: usize,
 }
 
-/// Consecutive entries of a page table that some rows of a tree read.
+/// Consecutive pages in a sequence's page table that some of the rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// Range of those rows, relative to the tree's first member.
+    /// The rows that read these pages, as a range relative to the tree's first member.
     pub(super) members: Range<usize>,
 }
 
-/// Members whose sequences start with the same page.
+/// Members of [`Sharing`] whose sequences start with the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
     pub(super) members: Range<usize>,
@@ -93,7 +93,8 @@ impl Sharing {
     }
 }
 
-/// Returns the pages that a row reads. The last one was just made writable, so no other row has it.
+/// Returns the pages that a row reads. The last page was just made writable, so no other row reads
+/// it.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

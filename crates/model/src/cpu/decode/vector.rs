@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 
 pub(super) const LINE: usize = 16;
 
-/// Prefetches element `at`, which may be out of bounds; only on x86-64.
+/// Prefetches element `at`, which may be out of bounds. Does nothing on CPUs other than x86-64.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
 pub(super) fn prefetch<T>(from: &[T], at: usize) {
@@ -22,8 +22,8 @@ pub(super) fn prefetch<T>(from: &[T], at: usize) {
     let _ = (from, at);
 }
 
-/// Computes `e^x` to about two units in the last place; below -87, the smallest normal number. The
-/// method is that of `ops/real.rs`.
+/// Computes `e^x` to about two units in the last place. For `x` below -87, returns about the
+/// smallest normal number. The method is that of `ops/real.rs`.
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
@@ -76,8 +76,8 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// RMS norm of query and key heads, in place, in rows `[queries | keys | ..]`. `weight` is the
-/// query norm's, then the key norm's.
+/// RMS norm of query and key heads, in place, in rows `[queries | keys | ..]`. `weight` has the
+/// query norm's weights, then the key norm's.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
@@ -141,8 +141,8 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// Returns `gate / (1 + e^-gate) * up`. A function, because closures are compiled without vector
-/// instructions.
+/// Returns `gate / (1 + e^-gate) * up`. This is a function because a closure would be compiled
+/// without vector instructions.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));
@@ -157,7 +157,7 @@ pub(super) struct Softmax {
     pub(super) weighted: f64,
 }
 
-/// Elements summed in `f32` before they are added in `f64`.
+/// Number of elements that are summed in `f32` before their sum is added to the total in `f64`.
 pub(super) const CHUNK: usize = 256;
 
 /// Writes each logit's exponential and each chunk's sum. `logits` and `weights` must fill whole

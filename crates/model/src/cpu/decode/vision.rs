@@ -10,7 +10,7 @@ pub(super) struct EngineVision {
     config: VisionConfig,
     width: usize,
     data: Vec<f32>,
-    /// Features of each image, by its first token.
+    /// Features of each image, keyed by the image's first token id.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 

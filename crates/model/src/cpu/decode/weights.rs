@@ -29,12 +29,13 @@ pub struct EngineWeights {
     pub(super) vision: Option<EngineVision>,
 }
 
-/// One layer, with projections of the same input joined.
+/// One layer, in which projections of the same input are joined into one matrix.
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
-    /// Query heads' norm, then key heads'; empty if the family has none.
+    /// Weights of the query heads' norm, then of the key heads' norm; empty if the family has
+    /// neither.
     pub(super) qk_norm: Vec<f32>,
     pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
@@ -75,12 +76,12 @@ impl EngineWeights {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with the adapter merged, at no cost in decoding. Merging takes `2 rank`
-    /// operations per adapted weight and memory for one more layer.
+    /// Packs weights with the adapter merged, so that it costs nothing in decoding. Merging takes
+    /// `2 rank` operations per adapted weight and memory for one more layer.
     ///
-    /// If bf16 `compute` is supported, matrices are rounded once and take half the memory, and the
-    /// adapter stays separate in `f32`, because rounding would lose it. Keys, values, softmax and
-    /// logits are always `f32`.
+    /// If `compute` is bf16 and the CPU supports it, matrices are rounded once and take half the
+    /// memory, and the adapter stays separate in `f32`, because rounding would lose it. Keys,
+    /// values, softmax and logits are always `f32`.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`], or if the adapter was made for another architecture.

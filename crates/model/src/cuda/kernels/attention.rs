@@ -3,7 +3,8 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part, Tile};
 
 impl Kernels {
-    /// Attends from query tiles to keys and values whose rows are `stride` apart.
+    /// Computes the attention of query tiles over keys and values. The distances between rows are
+    /// `q_stride` and `kv_stride`.
     pub(crate) fn attention(
         &self,
         tiles: Part<Tile>,
@@ -56,7 +57,7 @@ impl Kernels {
         self.launch(kernel, [tiles[1].len, keys, 1], line(128), shared + 4 * block * 4, arguments)
     }
 
-    /// Attends from one new token per row to the cache.
+    /// Computes the attention of one new token per row over the cached keys and values.
     pub(crate) fn attention_decode(
         &self,
         [positions, key_rows]: [Part<i32>; 2],

@@ -32,7 +32,8 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Samples again, after [`Kernels::choose`], for rows with top-k (0: all) or top-p.
+    /// Samples again, after [`Kernels::choose`], for rows with top-k or top-p; a top-k of 0 keeps
+    /// all tokens.
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),

@@ -17,7 +17,8 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds each row of `d_out` to its token's gradient; `starts` has one more entry than tokens.
+    /// Adds each row of `d_out` to its token's gradient; `starts` has an entry for each distinct
+    /// token, then the end.
     pub(crate) fn embed_backward(
         &self,
         tokens: Part<i32>,
@@ -66,7 +67,7 @@ impl Kernels {
         self.each("add_bias_wide", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// Adds the sum over all rows to `to`.
+    /// Adds each column's sum over all rows to `to`.
     pub(crate) fn column_sums(
         &self,
         from: Part<f32>,
@@ -130,7 +131,8 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// Applies an adapter's input dropout: sets `to` to `mask x / (1 - probability)`, or adds it.
+    /// Applies an adapter's input dropout: sets `to` to `mask x / (1 - probability)`, or adds that
+    /// to `to`.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,

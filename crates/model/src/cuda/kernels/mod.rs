@@ -1,5 +1,5 @@
-//! Typed wrappers, which check buffer sizes and launch the CUDA kernels of the file with the same
-//! name.
+//! Typed wrappers that check buffer sizes and launch CUDA kernels. Each module wraps the kernels of
+//! the `.cu` file with the same name.
 
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { &[$($crate::cuda::driver::Argument::from($argument)),*] };

@@ -3,7 +3,8 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Applies biases, norms and rotation, and fills the cache if given.
+    /// Adds biases, applies norms and rotation to queries and keys, and writes the cache if one is
+    /// given.
     pub(crate) fn prepare_qkv(
         &self,
         raw: Part<Bf16>,

@@ -125,8 +125,8 @@ fn tensor<'a>(
     Ok(Tensor { name, shape: info.shape.clone(), kind, bytes: bytes as u64, encode: Box::new(encode) })
 }
 
-/// Returns the source row to write at `place`. A rotary pair is half a head apart in the source and
-/// adjacent in the file.
+/// Returns the index of the source row to write as row `place`. The two rows of a rotary pair are
+/// half a head apart in the source and adjacent in the GGUF file.
 fn interleaved(place: usize, head: usize) -> usize {
     let (start, within) = (place / head * head, place % head);
     start + within % 2 * (head / 2) + within / 2

@@ -148,8 +148,9 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Returns generation settings with which `transformers` samples from the full distribution. A run
-/// replaces them when it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns generation settings with which `transformers` samples from the full distribution. A
+/// training run replaces these settings when it saves the tokenizer
+/// ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();

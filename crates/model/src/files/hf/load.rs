@@ -122,8 +122,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor: removes the prefixes of PyTorch wrappers, and adds those
-/// that a decoder lacks if it was saved alone.
+/// Returns this crate's name for a tensor: removes the prefixes of PyTorch wrappers and vision
+/// models, and adds `model.` to a decoder that was saved without it.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =

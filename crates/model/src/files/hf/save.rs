@@ -64,8 +64,8 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// Writes `model.safetensors` (or shards and their index), `generation_config.json` and
 /// `config.json` into a folder, creating it if needed.
 ///
-/// Complete files are renamed into place, `config.json` last; an earlier model's weights are then
-/// removed.
+/// Each file is renamed into place once it is complete, `config.json` last. Then the weights files
+/// left by an earlier model are removed.
 ///
 /// # Errors
 /// Names the path that cannot be created, listed, written, renamed or removed.

@@ -1,8 +1,9 @@
 //! Causal grouped-query attention over packed sequences, in blocks of queries.
 //!
 //! Only the log of each row's softmax denominator is stored, from which the backward pass
-//! recomputes the probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a
-//! block spans all earlier keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
+//! recomputes the probabilities (Dao et al. (2022), "FlashAttention"). Unlike in the paper, a block
+//! of queries attends to all earlier keys at once, so scratch memory is
+//! `QUERY_BLOCK x longest sequence`.
 
 mod place;
 
@@ -70,7 +71,7 @@ pub(crate) struct Scratch<T> {
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    /// Keys and values of a path and the rows after it, and their gradients.
+    /// First the keys and values of a path and of the rows after it, then their gradients.
     gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
@@ -94,8 +95,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Transposes `width` columns of rows `stride` apart to `[width, length]`, once for all blocks of
-/// queries.
+/// Transposes `width` columns of `rows`, which are `stride` apart, to `[width, length]`. Done once
+/// for all blocks of queries.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -109,8 +110,8 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
     }
 }
 
-/// Computes `out = softmax(Q K^T / sqrt(width)) V` for a place's queries. If a kernel is given,
-/// `f32` products run in bf16.
+/// Computes `out = softmax(Q K^T / sqrt(width)) V` for the queries of a `Place`. If a kernel is
+/// given, `f32` products run in bf16.
 ///
 /// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the softmax
 /// denominator's log) span the micro-batch; only the place's rows are written.
@@ -203,7 +204,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 struct BackwardBlock<'a, T> {
     /// Scores, then probabilities.
     scores: &'a mut [T],
-    /// Gradients of the probabilities, then of the scores.
+    /// Gradients of the probabilities, which are replaced by those of the scores.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],

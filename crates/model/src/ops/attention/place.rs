@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::{Heads, Real};
 use crate::ops::grow;
 
-/// Rows of queries, and the earlier rows that they attend to.
+/// Rows whose queries are computed, and the earlier rows that these queries attend to.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) rows: Range<usize>,
@@ -22,9 +22,9 @@ impl Place<'_> {
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
     pub(in crate::ops) stride: usize,
-    /// Leading columns of a `qkv` row that `data` lacks.
+    /// Number of leading columns of a `qkv` row that `data` lacks.
     skipped: usize,
-    /// Number of rows before the queries.
+    /// Number of rows attended to that precede the first query's row.
     pub(in crate::ops) before: usize,
     pub(in crate::ops) length: usize,
 }
@@ -36,14 +36,16 @@ impl<'a, T> KeyValues<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// `[queries | keys | values]` of the queries' rows.
+    /// Gradients of `[queries | keys | values]` in the queries' own rows.
     pub(in crate::ops) own: &'a mut [T],
-    /// `[keys | values]` of all rows attended to, if some are earlier.
+    /// Gradients of `[keys | values]` in all rows attended to, if some of these precede the
+    /// queries' rows.
     pub(in crate::ops) gathered: Option<&'a mut [T]>,
 }
 
 impl<T> Derivatives<'_, T> {
-    /// Returns key and value gradients from an offset of a `qkv` row on, and the row stride.
+    /// Returns the key and value gradients, starting at column `offset` of a `qkv` row, and the
+    /// distance between rows.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -70,8 +72,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns a place's keys and values. If it has a path, its rows are scattered and are first
-/// gathered, which copies `2 x key/value heads x width` numbers per row.
+/// Returns a place's keys and values. If the place has a path, its rows are not contiguous. They
+/// are then copied together first, which takes `2 x key/value heads x width` numbers per row.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

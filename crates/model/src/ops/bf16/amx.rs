@@ -25,7 +25,8 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Requests the tile registers, which Linux enables only on request.
+/// Requests the tile registers from Linux, which enables them only on request; returns false if it
+/// refuses.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -73,7 +74,8 @@ static SHAPES: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], bytes, rows }
 };
 
-/// This thread's tile registers, released on drop. Only one instance may exist at a time.
+/// This thread's tile registers, released on drop. Only one instance per thread may exist at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Tiles(PhantomData<*const ()>);
 
@@ -89,8 +91,8 @@ impl Tiles {
         Some(Self(PhantomData))
     }
 
-    /// Computes `to = a b` or `to += a b` for a left and a right panel of equal depth: 32 x 32 sums
-    /// in rows `stride` elements apart.
+    /// Computes `to = a b` or `to += a b` for a left and a right panel of equal depth. The result
+    /// is 32 x 32 sums, in rows `stride` elements apart.
     ///
     /// # Safety
     /// 32 rows of 32 elements at `to` must be valid to read and write.

@@ -1,11 +1,11 @@
 //! Causal grouped-query attention with bf16 products.
 //!
-//! Computes the equations of [`super::super::attention`] in another order. The forward pass takes
-//! 32 queries and all earlier keys at a time. The backward pass takes a block of keys and all later
-//! queries, with transposed scores (`S^T = K Q^T`), so that each key and value gradient is one
-//! matrix product and only narrow operands are transposed. Fully masked blocks of 32 x 32 are
-//! skipped. Probabilities and their gradients are rounded to bf16; row sums, maxima and logarithms
-//! are `f32`.
+//! Computes the equations of [`super::super::attention`] but processes the blocks in a different
+//! order. The forward pass takes 32 queries and all earlier keys at a time. The backward pass takes
+//! a block of keys and all later queries, with transposed scores (`S^T = K Q^T`), so that each key
+//! and value gradient is one matrix product and only narrow operands are transposed. Fully masked
+//! blocks of 32 x 32 are skipped. Probabilities and their gradients are rounded to bf16; row sums,
+//! maxima and logarithms are `f32`.
 //!
 //! Query `q` has position `before + q`. Unless `before` is a multiple of 32, the mask's diagonal
 //! crosses two panels of keys.
@@ -24,11 +24,12 @@ const QUERY_PANELS: usize = 16;
 pub(crate) struct Scratch {
     /// Forward: keys and values. Backward: keys and values by rows, and the keys transposed.
     of_keys: [Panels; 3],
-    /// Forward: queries. Backward: queries and output gradients, each by columns and by depth.
+    /// Forward: queries. Backward: queries and output gradients packed by position, then both
+    /// packed by the head's width.
     of_queries: [Panels; 4],
-    /// Rows are `score_stride` vectors apart.
+    /// Scores, and gradients of the probabilities, in rows `score_stride` vectors apart.
     scores: [Vec<Lanes>; 2],
-    /// Probabilities, score gradients, and the latter as a right operand.
+    /// Probabilities and score gradients as left operands, and score gradients as a right operand.
     lines: [Vec<Line>; 3],
     /// For each query, the inverse of the softmax denominator (forward), or its log and `D_t`
     /// (backward).
@@ -62,7 +63,8 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Returns the row stride in vectors. A power of two would map all rows to one cache set.
+/// Returns the row stride in vectors. It is odd, because a power of two would map all rows to the
+/// same cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }

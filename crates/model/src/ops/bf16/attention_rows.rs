@@ -47,7 +47,7 @@ fn store(line: &mut Line, value: __m512i) {
 }
 
 /// Computes `e^x` for `x <= 88` to two units in the last place; very small results become 0. The
-/// method is that of `ops/real.rs`, but multiplies by `2^n`.
+/// method is that of `ops/real.rs`, but multiplies by `2^n` instead of adding `n` to the exponent.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
@@ -70,8 +70,8 @@ fn lowest(count: usize) -> __mmask16 {
 /// Applies causal softmax to 32 rows of scores; row `r` attends to the first `first + r + 1`
 /// columns.
 ///
-/// Writes `e^(scale (s - max))` as a left panel and each row's inverse sum, and returns the
-/// denominators' logs.
+/// Writes `e^(scale (s - max))` as a left panel and the inverse of each row's sum, and returns the
+/// log of each row's softmax denominator.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,

@@ -8,11 +8,13 @@ use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
 use super::{amx, dot};
 use crate::ComputePath;
 
-/// Depth of a block, whose panels (32 KiB) stay in the L1 cache.
+/// Depth of a block, chosen so that its panels (32 KiB) stay in the L1 cache.
 pub(super) const DEPTH: usize = 16 * STEP;
-/// Elements in a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
+/// Maximum number of elements in a block of the right operand, chosen so that its panels (1 MiB)
+/// stay in the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Rows in a block of the left operand. With blocks, a transposed operand is read along its rows.
+/// Rows in a block of the left operand. Packing block by block reads a transposed operand along its
+/// rows in memory.
 pub(super) const ROWS: usize = 8 * PANEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

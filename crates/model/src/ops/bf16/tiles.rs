@@ -60,14 +60,15 @@ pub(crate) enum Side {
     Right,
 }
 
-/// A strided operand. `outer` counts a left operand's rows or a right operand's columns.
+/// A strided operand. `outer` is the number of rows of a left operand, or of columns of a right
+/// operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
     pub(super) outer: usize,
     pub(super) depth: usize,
     pub(super) outer_stride: usize,
-    /// Distance along the depth. One of the two strides must be 1.
+    /// Distance between elements along the depth. Either this or `outer_stride` must be 1.
     pub(super) depth_stride: usize,
 }
 
@@ -87,7 +88,7 @@ impl Panels {
         &self.lines[index * self.length..(index + 1) * self.length]
     }
 
-    /// Packs a block. One stride must be 1.
+    /// Packs a block of `from`, in which one of the strides must be 1.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this CPU cannot pack bf16");
         assert!(from.outer_stride == 1 || from.depth_stride == 1, "an operand lies along rows or columns");
@@ -159,7 +160,7 @@ unsafe fn load(from: *const f32, count: usize) -> __m512 {
     if count == 0 { _mm512_setzero_ps() } else { unsafe { _mm512_maskz_loadu_ps(mask(count), from) } }
 }
 
-/// Converts to one bf16 vector, `low` first.
+/// Converts two vectors to one bf16 vector, `low` first.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {

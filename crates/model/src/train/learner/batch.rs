@@ -153,8 +153,9 @@ impl NativeLearner {
         }
     }
 
-    /// Returns false if dropout is on, because its masks differ between sequences, and on devices,
-    /// because the kernels exist only for the CPU.
+    /// Returns true if a pass computes shared prefixes only once. This is impossible with dropout,
+    /// whose masks differ between sequences, and on a device, because the kernels exist only for
+    /// the CPU.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {

@@ -7,7 +7,7 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
     /// Maximum number of tokens in a micro-batch, counting shared tokens once; a longer sequence
-    /// gets its own. Affects memory; results only by rounding.
+    /// gets its own micro-batch. Affects memory, and results only by rounding.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// Device that runs the passes.

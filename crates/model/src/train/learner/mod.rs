@@ -31,13 +31,13 @@ pub struct NativeLearner {
     reference: Option<Weights>,
     config: LearnerConfig,
     lanes: Vec<Lane>,
-    /// One per lane; empty until its first backward pass.
+    /// Accumulated gradients, one per lane; each is empty until its lane's first backward pass.
     gradients: Vec<Vec<f32>>,
-    /// On a device, moments are not kept here.
+    /// Optimizer state. On a device, its moments are empty, because the device keeps them.
     optimizer: OptimizerState,
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
-    /// Passes with a gradient since the last step; part of the dropout seed.
+    /// Number of passes with a gradient since the last update; part of the dropout seed.
     passes: u64,
 }
 
@@ -81,7 +81,7 @@ impl NativeLearner {
         })
     }
 
-    /// Starts over with these settings and the current weights.
+    /// Starts over with these settings, the current weights and a fresh optimizer.
     ///
     /// # Errors
     /// Fails if a setting is out of range or the device fails.
@@ -261,8 +261,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Sets the reference policy. For an adapter, this learner's [`Weights::without_adapter`] takes
-    /// no extra memory.
+    /// Sets the reference policy. If an adapter is trained, the base of the current weights
+    /// ([`Weights::without_adapter`]) takes no extra memory.
     ///
     /// # Errors
     /// Fails if the tensor layout differs from the policy's, or the device fails or lacks memory.
@@ -352,7 +352,8 @@ impl Learner for NativeLearner {
     }
 
     /// Averages the hidden states after the final norm over ranges of tokens, which must be
-    /// ascending and disjoint. A token's state is the one after reading it.
+    /// ascending and disjoint. A token's hidden state is the one after the model has read this
+    /// token.
     fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         // A pass returns the state before each target, so ranges are shifted by one.
         let shifted: Vec<TokenSequence> = batch

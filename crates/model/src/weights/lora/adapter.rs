@@ -190,13 +190,13 @@ impl<T: Real> Adapter<T> {
         }
     }
 
-    /// Returns a tensor by its name in the file.
+    /// Returns a tensor by its name in PEFT's file.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// Returns a mutable tensor by its name in the file.
+    /// Returns a mutable tensor by its name in PEFT's file.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())

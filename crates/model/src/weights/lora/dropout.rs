@@ -16,7 +16,7 @@ pub(crate) struct Dropout {
 }
 
 impl Dropout {
-    /// Returns the mask of a random `key`, or `None` if nothing is dropped.
+    /// Returns the mask for a random `key`, or `None` if nothing is dropped.
     pub(crate) fn new(key: u64, probability: f64) -> Option<Self> {
         let threshold = (probability * 2f64.powi(32)) as u64;
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })

@@ -13,7 +13,7 @@ pub(crate) struct Scratch<T> {
     /// `x A^T` of all parts, `[rows, parts rank]`.
     low: Vec<T>,
     d_low: Vec<T>,
-    /// One part's input after dropout, `[rows, inputs]`.
+    /// One module's input after dropout, `[rows, inputs]`.
     dropped: Vec<T>,
     d_dropped: Vec<T>,
 }

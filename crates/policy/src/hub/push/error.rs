@@ -27,7 +27,7 @@ pub enum PushError {
         /// Problem and fix.
         reason: String,
     },
-    /// Missing token, or a variable that forbids network access.
+    /// Missing token, or an environment variable that forbids network access.
     #[error("{0}")]
     Environment(String),
     /// Error response.

@@ -19,7 +19,7 @@ pub(super) struct LocalFile {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// First bytes in base64.
+    /// First bytes of the file, in base64.
     pub(super) sample: String,
 }
 
@@ -28,7 +28,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Fails if the size has changed.
+    /// Reads the file. Fails if its size has changed since it was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
