@@ -12,7 +12,8 @@ use super::language::Language;
 pub struct Check {
     /// Expression that uses the task's module or crate.
     pub call: String,
-    /// Value as `driver.py` or Rust's `{:?}` prints it, or `!` and an exception's name.
+    /// Expected value as `driver.py` or Rust's `{:?}` prints it, or `!` and the name of the
+    /// expected exception.
     pub value: String,
 }
 
@@ -41,7 +42,7 @@ pub struct CodingTask {
     /// Language of the checks.
     #[serde(default, skip_serializing_if = "Language::is_python")]
     pub language: Language,
-    /// File that the fix replaces; the module's by default.
+    /// Path of the file that the fix replaces; by default the module's file, `MODULE.py`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }

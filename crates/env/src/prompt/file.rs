@@ -186,7 +186,8 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether a multi-turn reply continues after observations.
+    /// Whether, in multi-turn prompts, observations are inserted into one reply that then
+    /// continues.
     #[serde(default)]
     open_reply: bool,
 }
@@ -195,9 +196,9 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// Maximum characters of a per-turn prompt; longer prompts drop the history.
+    /// Maximum characters of a per-turn prompt; a prompt that would be longer omits the history.
     max_chars: Option<usize>,
-    /// Whether history lines show an action's result instead of the observation before it.
+    /// Whether a history line shows the observation after its action instead of the one before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -220,7 +221,8 @@ struct PromptSection {
     concatenated_next: String,
     #[serde(default = "summarize")]
     summarize: String,
-    /// Replaces the observation of `concatenated_first` after a summary.
+    /// Text that takes the place of the observation in `concatenated_first` after the policy has
+    /// written a summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -238,7 +240,8 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads the template file, or else the embedded template, with this name.
+    /// Loads the template from the file at the path `name` or, if there is none, the embedded
+    /// template of this name.
     ///
     /// # Errors
     /// Fails if neither exists or the file is invalid.

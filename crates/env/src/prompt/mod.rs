@@ -43,7 +43,8 @@ use crate::parse::{ResponseRules, Style, calls_of_words};
 pub enum PromptKind {
     /// Goal, history and observation.
     Full,
-    /// Some parts hidden, for counterfactual contexts.
+    /// A prompt in which the goal, the history or both are hidden, for methods that compare it with
+    /// the full prompt.
     Masked(ContextMask),
 }
 
@@ -52,7 +53,7 @@ pub enum PromptKind {
 pub struct PromptView<'a> {
     /// The task's goal.
     pub goal: &'a str,
-    /// Earlier (observation, action) pairs, oldest first; the oldest may be missing.
+    /// Observation and action of each earlier turn, oldest first. The oldest turns may be left out.
     pub history: &'a [(String, String)],
     /// Maximum number of turns in `{action_history}`.
     pub window: usize,
@@ -74,7 +75,7 @@ struct PictureTexts {
     observation: ObservationSection,
 }
 
-/// The earlier turns in a compacted prompt.
+/// What a compacted prompt shows instead of the earlier turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacted<'a> {
     /// The episode's first observation.
@@ -158,13 +159,14 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the stop strings in a chat format; none for tool calls, because a reply may contain
-    /// several.
+    /// Returns the stop strings to use with a chat format. There are none for tool calls, because a
+    /// reply may contain several calls.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns whether a multi-turn reply continues after observations, as in Search-R1.
+    /// Returns whether, in multi-turn prompts, observations are inserted into one reply that then
+    /// continues, as in Search-R1.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -196,8 +198,8 @@ impl PromptTemplate {
     /// Renders a per-turn prompt.
     ///
     /// It omits the history in the first turn, if the window is 0, and if the full prompt would be
-    /// longer than `history.max_chars` Unicode scalar values. The masked prompts of that turn then
-    /// omit it too.
+    /// longer than `history.max_chars` Unicode scalar values. If the full prompt omits the history,
+    /// the masked prompts of the same turn omit it too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

@@ -61,7 +61,7 @@ impl Slot {
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
-    /// Completes "{name} has no place here: ...".
+    /// Reason shown after "{name} has no place here: ".
     pub(super) why: &'static str,
 }
 

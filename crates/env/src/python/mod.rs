@@ -1,4 +1,4 @@
-//! The parts of Python on which texts of the original environments depend.
+//! The parts of Python that are needed to reproduce the texts of environments written in Python.
 
 pub(crate) mod method;
 pub mod values;
@@ -7,7 +7,7 @@ use rand_mt::Mt;
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
-/// Unicode whitespace and four ASCII separators.
+/// Returns true for whitespace in Python's sense: Unicode whitespace and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }

@@ -13,7 +13,7 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// Name of the only split if there is no split file.
+/// Name of the split that contains all tasks if the checkout has no split file.
 const BASE: &str = "base";
 
 /// One domain's data.
@@ -29,7 +29,7 @@ pub struct Checkout {
     pub policy: String,
     /// The agent's tools.
     pub tools: Vec<Tool>,
-    /// Instructions for a simulated user.
+    /// Instructions for the language model that simulates the user.
     pub guidelines: String,
     /// The database.
     pub base: Base,

@@ -35,7 +35,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the position of the bracket that closes one opened before the text.
+/// Returns the position of the closing bracket whose opening bracket is just before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -101,8 +101,8 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Returns where a section and its text start: the section with this title, or the first section if
-/// `title` is `None`.
+/// Returns the positions at which a docstring section and its text start. The section is the one
+/// with this title, or the first section if `title` is `None`.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -197,7 +197,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether the type is a list of strings, and the JSON type.
+/// Returns whether the Python type is a list of strings, and the JSON type for it.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

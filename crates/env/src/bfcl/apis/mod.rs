@@ -126,7 +126,8 @@ enum State {
 }
 
 impl Instance {
-    /// Creates a scenario's start state; `long` is the padding of data and results, if any.
+    /// Creates an API in the start state that the scenario describes. `long` is the padding for
+    /// `long_context` tasks; `None` adds none.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -143,7 +144,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the method's exception, or an error for an unknown method.
+    /// Returns the exception that the method raises, or an `AttributeError` for an unknown method.
     pub fn call(
         &mut self,
         method: &str,
@@ -227,8 +228,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that the original shares between the instances in a process. Only replays
-/// keep them.
+/// Changes to objects that the original shares between all episodes of a process. Replays carry
+/// them over to the next episode; normal episodes start without them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

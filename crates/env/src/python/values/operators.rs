@@ -126,7 +126,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// `left * right`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types, or a `MemoryError` for long repetitions.
+/// Returns a `TypeError` if Python does not support the operand types, and a `MemoryError` if a
+/// repeated sequence would be too long.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -168,7 +169,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
 /// `left / right`
 ///
 /// # Errors
-/// Returns a `TypeError` unless both are numbers, or a `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number, and a `ZeroDivisionError` if the divisor is 0.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));

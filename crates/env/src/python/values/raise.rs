@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other class; no code catches these.
+    /// Any other class, which no code of the environments catches.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,

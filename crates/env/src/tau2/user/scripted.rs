@@ -25,7 +25,7 @@ const IDENTITY: [&str; 12] = [
 
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Phrases that mark a question without a question mark.
+/// Phrases by which a message without a question mark counts as a question.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
