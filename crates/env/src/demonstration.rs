@@ -125,7 +125,7 @@ pub(crate) fn latest_actions(episode: &Demonstration, turn: usize) -> String {
 pub struct Demonstrations {
     /// Successful episodes in task order.
     pub episodes: Vec<Demonstration>,
-    /// Number of dropped episodes.
+    /// Number of dropped episodes, including failed ones.
     pub dropped: usize,
     /// Number of dropped episodes that ended with an environment error.
     pub failed: usize,

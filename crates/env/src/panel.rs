@@ -29,7 +29,7 @@ pub struct Panel {
     pub env: String,
     /// Split of the tasks.
     pub split: String,
-    /// Tasks in hash order.
+    /// Tasks, sorted by a hash of their id, kind and goal.
     pub tasks: Vec<Task>,
     /// SHA-256, in hex, of the task ids and [`Task::content_digest`]s, each preceded by its length.
     pub hash: String,
@@ -76,7 +76,7 @@ impl Panel {
     /// the same task.
     ///
     /// # Errors
-    /// Fails with the name of the shared task.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -164,7 +164,7 @@ impl Panel {
 pub enum PinnedSplit {
     /// Tasks in memory.
     Panel(Panel),
-    /// Tasks created on demand, for splits that exceed memory.
+    /// Tasks created on demand, for splits that are too large for memory.
     Listed {
         /// Environment name.
         env: String,
@@ -212,7 +212,7 @@ impl PinnedSplit {
     /// ids count as the same task.
     ///
     /// # Errors
-    /// Fails with the name of the shared task.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -297,7 +297,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns the first task of each kind, then the second of each kind, and so on.
+/// Reorders the tasks: the first task of each kind, then the second of each kind, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

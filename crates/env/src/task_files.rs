@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Task};
 
-/// Tasks by split, training first.
+/// Tasks by split; the training split comes first.
 #[derive(Debug)]
 pub struct Splits(Vec<(String, Vec<Task>)>);
 

@@ -205,8 +205,8 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method
-    /// HAS requires.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`]; the credit method HAS
+    /// requires it.
     fn has_progress(&self) -> bool {
         true
     }

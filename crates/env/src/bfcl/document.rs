@@ -1,4 +1,4 @@
-//! Function documents for the model.
+//! Descriptions of the functions, as the model sees them.
 
 use std::collections::HashMap;
 

@@ -39,7 +39,7 @@ struct Episode {
     steps: usize,
     /// Actions so far; a saved state contains them, and restoring repeats them.
     actions: Vec<Action>,
-    /// State key: a digest of calls and results.
+    /// Digest of all calls and results so far, a part of the state key.
     history: String,
     over: bool,
 }

@@ -15,9 +15,9 @@ pub struct LongContext {
     pub watched: Vec<Value>,
     /// Transactions appended to the history.
     pub transactions: Vec<Value>,
-    /// 5-day average price that replaces the one of every stock.
+    /// 5-day average price shown for every stock instead of its own.
     pub averages_5: Value,
-    /// 20-day average price that replaces the one of every stock.
+    /// 20-day average price shown for every stock instead of its own.
     pub averages_20: Value,
     /// Stocks appended to the technology and to the automobile sector.
     pub sectors: [Vec<Value>; 2],

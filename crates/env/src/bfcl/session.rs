@@ -30,7 +30,7 @@ pub struct Scenario<'a> {
     pub id: &'a str,
     /// APIs in the task's order.
     pub apis: &'a [Api],
-    /// Start states by class name.
+    /// Start state of each API, by the name of its Python class.
     pub config: &'a Dict,
     /// Padding for long-context tasks.
     pub long: Option<&'a Arc<LongContext>>,

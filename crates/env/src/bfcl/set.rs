@@ -11,13 +11,14 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// Name of the split that contains all tasks, to compare with the package's scores.
+/// Name of the split that contains all tasks, for results that are comparable with those of
+/// `bfcl-eval`.
 pub(super) const ALL: &str = "all";
 
 /// Default turn limit, enough for an agent that makes one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Default number of replies with calls per user turn, as in the package.
+/// Default maximum number of replies with calls per user turn, as in the package.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
 /// Shares of the test and validation splits in 256ths.
@@ -125,7 +126,7 @@ impl BfclTasks {
         })
     }
 
-    /// Returns a task with turns and gold calls.
+    /// Returns the full task with this id, including its turns and gold calls.
     ///
     /// # Errors
     /// Fails on an unknown task.

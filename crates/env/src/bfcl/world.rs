@@ -86,7 +86,8 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Fixed texts in call results, kept as single tokens for small models.
+/// Fixed texts in observations and in the expert's replies, which a tokenizer trained from scratch
+/// keeps as single tokens.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

@@ -71,7 +71,7 @@ impl Repository {
         self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
-    /// Returns the UTF-8 files.
+    /// Returns the files that are UTF-8 text, by path.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let texts = self.0.iter().filter_map(|(path, content)| match content {
             Content::Text(text) => Some((path.clone(), text.clone())),

@@ -23,9 +23,9 @@ pub struct Check {
 pub struct CodingTask {
     /// Task id.
     pub id: String,
-    /// Library or data set.
+    /// Name of the library or data set from which the task comes.
     pub kind: String,
-    /// Text for the agent.
+    /// Task statement that the agent sees.
     pub statement: String,
     /// Initial files by path.
     pub files: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub struct CodingTask {
     /// Corrected text of the file at [`Self::path`], for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Command that runs the agent's tests.
+    /// Command that runs the tests that the agent can see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
     /// Language of the checks.

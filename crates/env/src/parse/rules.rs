@@ -28,8 +28,8 @@ pub enum Style {
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
     /// The block after the reasoning; it must be the only one and not empty. Reasoning that is not
-    /// closed extends to the end of the response, which then has no action. For `json`, the first
-    /// JSON object after the reasoning.
+    /// closed extends to the end of the response, which then has no action. With `style = "json"`,
+    /// the first JSON object after the reasoning is used; others are ignored.
     #[default]
     One,
     /// verl-agent's rules:
@@ -39,8 +39,8 @@ pub enum Blocks {
     ///   required, may be anywhere in the response.
     /// * `json` (EZPoints): the admissible action that occurs after the first `"action":` of the
     ///   lower-cased response; no other one may occur there. Without `"action":`, only the last
-    ///   character is searched, because Python's `find` returns -1. `10` is removed before `1` is
-    ///   matched.
+    ///   character is searched, because Python's `find` returns -1. `10` is removed from the text
+    ///   before it is searched for `1`.
     /// * `named` (search): the response is cut after the first closing tag of the first name or, if
     ///   there is none, of the second name. The action is the first block with the first name or,
     ///   if there is none, with the second; letter case is ignored. A response with several opening
@@ -101,8 +101,8 @@ pub struct ResponseRules {
     /// The reasoning's tags.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// How to treat missing reasoning, for `style = "tags"`, `"call"`, and for `"named"` with
-    /// `blocks = "one"`.
+    /// How to treat a response without reasoning, for `style = "tags"`, `"call"`, and for `"named"`
+    /// with `blocks = "one"`.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
     /// Label without colon, for `style = "label"`.
@@ -119,7 +119,7 @@ pub struct ResponseRules {
     /// action (verl-agent: 30 for ALFWorld, 20 for WebShop).
     #[serde(default = "tail")]
     pub tail: usize,
-    /// Whether to trim text sent for a malformed response.
+    /// Whether to trim the text that is sent as the action of a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }

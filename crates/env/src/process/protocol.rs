@@ -213,7 +213,7 @@ pub enum FailureKind {
 pub struct Welcome {
     /// The program's protocol version, which must be [`PROTOCOL`].
     pub protocol: u32,
-    /// Environment name for messages and panels.
+    /// Environment name, which messages and pinned panels contain.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
@@ -264,7 +264,7 @@ pub struct TaskPage {
 pub enum Seen {
     /// Text alone.
     Text(String),
-    /// Text with further parts.
+    /// Text with admissible actions or a state key.
     Parts {
         /// Observation text.
         text: String,

@@ -82,7 +82,8 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and requests its tasks; `max_turns = 0` means no limit.
+    /// Starts the program and requests its tasks. With `max_turns = 0`, episodes have no turn
+    /// limit.
     ///
     /// # Errors
     /// Fails if the program does not start, has another protocol version or lists invalid tasks.

@@ -82,7 +82,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Requires the history in a prompt, because its last line contains the current observation.
+/// Rule for templates with `history.outcomes`: the prompt must contain the history, whose last line
+/// then shows the current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -249,7 +250,8 @@ impl PromptTemplate {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Like [`PromptTemplate::named`], with the registry's embedded templates.
+    /// Like [`PromptTemplate::named`], but looks for embedded templates in `registry` instead of
+    /// the built-in one.
     ///
     /// # Errors
     /// Fails if neither exists or the file is invalid.
@@ -267,7 +269,8 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Fails with [`EnvError::Io`], or like [`PromptTemplate::parse`].
+    /// Returns [`EnvError::Io`] if the file cannot be read, and otherwise the errors of
+    /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =
@@ -283,10 +286,10 @@ impl PromptTemplate {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template whose base may be in this registry.
+    /// Parses a template; its `base` is looked up among the templates of `registry`.
     ///
     /// # Errors
-    /// Fails with the name of the invalid key.
+    /// Fails if a key is invalid; the error names it.
     pub(crate) fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }

@@ -5,9 +5,9 @@
 //! | template | prompts |
 //! |---|---|
 //! | `alfworld`, `webshop` | free reasoning, then tags (STAPO, figures 12 to 15) |
-//! | `alfworld-stapo`, `webshop-stapo` | the same, parsed as in verl-agent |
-//! | `*-verl-agent` | verl-agent's, which most papers train with |
-//! | `*-compact` | few, frequent phrases, for small policies |
+//! | `alfworld-stapo`, `webshop-stapo` | the prompts above, but parsed as in verl-agent |
+//! | `*-verl-agent` | verl-agent's prompts, with which most papers train |
+//! | `*-compact` | short prompts of few, frequent phrases, for small models |
 //! | `*-react` | a thought and an action, with one example |
 //! | `search-r1` | Search-R1's |
 //!
@@ -16,11 +16,11 @@
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
-//! | `{step_count}`, `{current_step}` | turns taken; the same plus one |
-//! | `{action_history}` | earlier turns, one per history line |
+//! | `{step_count}`, `{current_step}` | number of turns taken; that number plus one |
+//! | `{action_history}` | the earlier turns, each as one history line |
 //! | `{history_length}` | turns in `{action_history}` |
 //! | `{current_observation}` | the observation to respond to |
-//! | `{admissible_actions}` | the environment's list of actions |
+//! | `{admissible_actions}` | the admissible actions that the environment lists |
 //! | `{first_observation}`, `{summary}` | in `compacted` only |
 //! | `{image}` | the image, in `[pictures]` only |
 //!
@@ -59,7 +59,7 @@ pub struct PromptView<'a> {
     pub window: usize,
     /// Observation to respond to.
     pub observation: &'a str,
-    /// The environment's list of actions.
+    /// The admissible actions that the environment lists.
     pub admissible: &'a [String],
     /// Number of earlier turns.
     pub step: usize,

@@ -1,4 +1,5 @@
-//! Texts whose placeholders are checked in parsing, so rendering cannot fail.
+//! Prompt texts with placeholders, which are checked when a template is parsed, so that rendering
+//! cannot fail.
 
 use std::fmt::Write as _;
 

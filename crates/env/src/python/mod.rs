@@ -85,8 +85,8 @@ impl PythonRandom {
         }
     }
 
-    /// `random.sample(range(n), 2)` for `2 <= n <= 21`, for which Python draws from a shrinking
-    /// pool.
+    /// `random.sample(range(n), 2)` for `2 <= n <= 21`; for larger `n`, Python uses another
+    /// algorithm.
     pub(crate) fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);

@@ -11,7 +11,8 @@ const MOST_PATCH: usize = 8 << 20;
 /// Exit code by which a script reports that the given path is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git command that accepts a repository owned by another user and does not quote names.
+/// Git command that accepts a repository owned by another user, runs no hooks, and does not quote
+/// file names in its output.
 const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
 /// Activates SWE-bench's conda environment or R2E-Gym's virtual environment.

@@ -23,7 +23,7 @@ pub struct Checkout {
     pub domain: Tau2Domain,
     /// Tasks in file order.
     pub tasks: Vec<Tau2Task>,
-    /// Name and task ids of each split, training first.
+    /// Name and task ids of each split; the training split comes first.
     pub splits: Vec<(String, Vec<String>)>,
     /// The agent's policy.
     pub policy: String,

@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call. Errors are ignored, as in the original.
+    /// Executes a gold call. An error of the call is ignored, as in the original.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// Calls a setup action or assertion.
+    /// Calls the function of a setup action or assertion.
     pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         match self {
             Self::Retail(_) => Err(Raise::value_error(format!(

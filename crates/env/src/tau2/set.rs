@@ -101,7 +101,7 @@ impl Tau2Tasks {
         })
     }
 
-    /// Returns a task with scenario and grading criteria.
+    /// Returns the full task with this id, including its scenario and grading criteria.
     ///
     /// # Errors
     /// Fails on an unknown task.

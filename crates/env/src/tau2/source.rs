@@ -120,7 +120,8 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the first line, a blank line, and the rest of the text before the sections.
+    /// Returns a tool's description: the docstring's first line, a blank line, and the rest of the
+    /// text up to the first section.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));

@@ -64,13 +64,13 @@ pub struct Fields {
 /// Setup before an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Rows that replace parts of the database. Tasks that set it are not supported.
+    /// Rows that replace parts of the database; tasks with such rows are not supported.
     #[serde(default)]
     pub initialization_data: Value,
     /// Functions to call before the episode.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Messages before the episode. Tasks that set it are not supported.
+    /// Messages before the episode; tasks with such messages are not supported.
     #[serde(default)]
     pub message_history: Value,
 }
@@ -96,7 +96,7 @@ pub struct FunctionCall {
     pub func_name: String,
     /// Arguments as an object.
     pub arguments: Value,
-    /// An assertion's expected result.
+    /// Expected result, if the call is an assertion.
     #[serde(default = "holds")]
     pub assert_value: bool,
 }
@@ -155,7 +155,8 @@ pub struct GoldAction {
     pub name: String,
     /// Arguments as an object.
     pub arguments: Value,
-    /// Names of the arguments to compare; `None` compares all arguments of the call.
+    /// Names of the arguments to compare; `None` compares the arguments that the agent's call
+    /// contains.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }

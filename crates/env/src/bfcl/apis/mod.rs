@@ -56,7 +56,7 @@ impl Api {
         Self::Vehicle,
     ];
 
-    /// Returns the Python class.
+    /// Returns the name of the API's Python class in the package.
     pub fn class(self) -> &'static str {
         match self {
             Self::Files => "GorillaFileSystem",
@@ -70,12 +70,12 @@ impl Api {
         }
     }
 
-    /// Finds an API by Python class.
+    /// Finds an API by the name of its Python class.
     pub(crate) fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// Returns the file name in `multi_turn_func_doc`.
+    /// Returns the name of the API's file in the package's folder `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -184,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, which are graded.
+    /// Returns the API object's public attributes, which the grader compares.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),

@@ -119,7 +119,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits parents before their children.
+    /// Calls `visit` for each entry below a directory, parents before their children.
     pub(super) fn walk(
         &self,
         directory: usize,

@@ -1,6 +1,6 @@
 //! Generates tasks for BFCL's APIs, without the package's data.
 //!
-//! A task is redrawn if one of its gold calls fails. A hash of the gold calls decides the split
+//! A task is redrawn if one of the expert's calls fails. A hash of the gold calls decides the split
 //! ([`SPLITS`]), so no sequence of gold calls is in two splits.
 
 mod car;

@@ -50,7 +50,7 @@ fn program(name: &str, calls: &[String]) -> String {
     text
 }
 
-/// Returns the values up to the first call that did not finish.
+/// Returns the values of the calls before the first one that did not finish.
 pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
     let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);

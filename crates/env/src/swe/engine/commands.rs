@@ -66,7 +66,8 @@ impl Engine {
         }
     }
 
-    /// Returns the command that starts a container without network or the image's entry point.
+    /// Returns the command that starts a container without network access and without running the
+    /// image's entry point.
     pub(super) fn start(self, start: &Start<'_>) -> Vec<String> {
         let Start { name, image, folder, limits, overlay } = start;
         let Some(program) = self.program() else { return Vec::new() };

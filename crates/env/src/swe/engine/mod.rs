@@ -75,7 +75,7 @@ pub struct SweLimits {
     /// Number of processes and threads.
     #[schemars(range(min = 4, max = 32768))]
     pub processes: u32,
-    /// MiB of new files in the repository (`rootfs` only).
+    /// Maximum size of new files in the repository, in MiB (`rootfs` only).
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
     /// Characters of output shown to the agent; the middle of longer output is cut.

@@ -288,7 +288,7 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Setup action of tasks.
+    /// Suspends a line because of an unpaid bill; a setup action of tasks.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,

@@ -62,7 +62,8 @@ impl Default for Tau2User {
     }
 }
 
-/// Function that replies to messages, each a role and a text.
+/// Function that sends messages to a language model and returns its reply. Each message is a role
+/// and a text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
 /// Function that opens the language model that the settings describe; pass it to
