@@ -44,7 +44,7 @@ use turnwise_core::{EnvError, Environment, Observation, Seed, Task, TaskSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::{OpenOptions, World, WorldKind};
 
-/// Settings of environments that have none.
+/// Empty settings, for environments without their own keys in `[env]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
@@ -52,10 +52,9 @@ pub struct NoSettings {}
 type Make<E> = dyn Fn() -> E + Send + Sync;
 type Expert<E> = dyn Fn(&E, &Observation) -> String + Send + Sync;
 
-/// An environment and its tasks by split ([`crate::registry::Registry::with_environment`]).
-///
-/// It runs on the sampling thread; if `step` waits for another process, implement [`TaskSet`]
-/// instead.
+/// An environment and its tasks by split; register it with
+/// [`crate::registry::Registry::with_environment`]. The environment runs on the sampling thread and
+/// blocks it; if `step` waits for another process, implement [`TaskSet`] instead.
 pub struct Dataset<E> {
     name: String,
     make: Box<Make<E>>,
@@ -65,7 +64,7 @@ pub struct Dataset<E> {
 }
 
 impl<E: Environment> Dataset<E> {
-    /// Creates a dataset without splits; `make` creates environments.
+    /// Creates a dataset without splits; `make` is called for each environment that is needed.
     pub fn new(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
         let (splits, phrases) = (Vec::new(), Vec::new());
         Self { name: String::new(), make: Box::new(make), splits, expert: None, phrases }

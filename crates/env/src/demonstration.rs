@@ -15,8 +15,9 @@ pub struct DemonstrationRequest<'a> {
     pub split: &'a str,
     /// Number of episodes to play; failed ones are not replaced.
     pub count: usize,
-    /// Probability of inserting an invalid or useless action before a step; SFT does not imitate
-    /// these. Environments in other processes ([`crate::process`]) ignore it.
+    /// Probability of playing an invalid or useless action before an action of the expert. SFT does
+    /// not imitate these inserted actions. Environments in other processes ([`crate::process`])
+    /// insert none.
     pub invalid_action_prob: f64,
     /// Turn limit per episode, including inserted actions.
     pub max_turns: usize,
@@ -24,7 +25,7 @@ pub struct DemonstrationRequest<'a> {
     pub keep_admissible: bool,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Called after each episode on its thread. `Break` stops early.
+    /// Called after each episode, on the thread that played it. `Break` stops early.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -68,7 +69,7 @@ pub struct DemonstrationTurn {
     pub observation: String,
     /// Image in the observation.
     pub image: Option<ImageHandle>,
-    /// Admissible actions, if requested.
+    /// Admissible actions; empty unless [`DemonstrationRequest::keep_admissible`] is set.
     pub admissible: Vec<String>,
     /// The expert's action, or an inserted one.
     pub action: String,
@@ -109,7 +110,8 @@ pub struct Demonstration {
 
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns a line with the number of actions before `turn` and the last five of them.
+/// Returns one line of text: the number of actions before `turn`, and the last five of these
+/// actions.
 pub(crate) fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
@@ -123,7 +125,7 @@ pub(crate) fn latest_actions(episode: &Demonstration, turn: usize) -> String {
 pub struct Demonstrations {
     /// Successful episodes in task order.
     pub episodes: Vec<Demonstration>,
-    /// Number of dropped episodes.
+    /// Number of dropped episodes, including failed ones.
     pub dropped: usize,
     /// Number of dropped episodes that ended with an environment error.
     pub failed: usize,
@@ -131,12 +133,12 @@ pub struct Demonstrations {
     pub failure: Option<String>,
 }
 
-/// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
-/// tasks with its own seed, so scheduling does not matter. `play` returns `None` to drop an
-/// episode.
+/// Plays the requested episodes on all threads. Episode `i` plays the task with index `i` modulo
+/// the number of tasks, and has its own seed, so the result does not depend on the scheduling.
+/// `play` returns `None` to drop an episode.
 ///
 /// # Errors
-/// Fails if the probability is invalid or `play` fails.
+/// Fails if `invalid_action_prob` is invalid or `play` fails.
 pub(crate) fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -169,7 +171,7 @@ pub(crate) fn play_all<T: Sync>(
 /// dropped and counted.
 ///
 /// # Errors
-/// Fails if the probability is invalid or all episodes fail.
+/// Fails if `invalid_action_prob` is invalid, or if `play` fails for every episode.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -201,7 +203,8 @@ pub fn play_in_turn<T>(
 }
 
 /// Plays an episode. `act` returns the next action and whether SFT imitates it, or `None` to give
-/// up. The result is `None` after too many turns or if `worth` rejects the last step.
+/// up. The result is `None` if `act` gives up, if the episode does not end within `max_turns`, or
+/// if `worth` rejects its last step.
 ///
 /// # Errors
 /// Returns the environment's error.
@@ -230,8 +233,8 @@ pub(crate) fn play_episode<E: Environment + ?Sized>(
     Ok(None)
 }
 
-/// Plays random admissible actions, to train a tokenizer without an expert. Failed episodes are
-/// dropped and counted.
+/// Plays episodes with random admissible actions, so that a tokenizer can be trained on their texts
+/// without an expert. Failed episodes are dropped and counted.
 ///
 /// # Errors
 /// Fails on an unknown split or if all episodes fail.

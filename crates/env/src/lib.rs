@@ -1,7 +1,8 @@
 //! Environments implemented in Rust, prompt templates, action parsing and pinned task panels.
 //!
-//! Stable are the traits and types of a custom environment: [`dataset`], [`registry`], [`world`],
-//! [`demonstration`], [`parse`] and [`prompt`]. Everything else is internal to the workspace.
+//! The traits and types that a custom environment needs are stable: [`dataset`], [`registry`],
+//! [`world`], [`demonstration`], [`parse`] and [`prompt`]. Everything else is internal to the
+//! workspace and may change.
 //!
 //! ```
 //! use turnwise_env::registry::Registry;

@@ -1,7 +1,7 @@
 //! Pinned task panels: fixed task lists with a hash.
 //!
-//! Training and evaluation panels are disjoint. Tasks are sorted by hash, so file order does not
-//! matter.
+//! Training and evaluation panels are disjoint. Tasks are sorted by hash, so a panel does not
+//! depend on their order in files.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,9 @@ use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 pub struct Choice {
     /// Number of tasks; `None` for all.
     pub count: Option<usize>,
-    /// Seed of a random selection; `None` selects in hash order.
+    /// Seed for selecting tasks at random; `None` selects the first tasks in hash order.
     pub seed: Option<u64>,
-    /// Whether to select equally many tasks of each kind, if available.
+    /// Whether to select the same number of tasks of each kind, as far as each kind has enough.
     pub balanced: bool,
 }
 
@@ -29,9 +29,9 @@ pub struct Panel {
     pub env: String,
     /// Split of the tasks.
     pub split: String,
-    /// Tasks in hash order.
+    /// Tasks, sorted by a hash of their id, kind and goal.
     pub tasks: Vec<Task>,
-    /// Hex SHA-256 over task ids and [`Task::content_digest`]s, each preceded by its length.
+    /// SHA-256, in hex, of the task ids and [`Task::content_digest`]s, each preceded by its length.
     pub hash: String,
 }
 
@@ -72,10 +72,11 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Checks that two panels share no task. Renamed copies count as the same task.
+    /// Checks that two panels share no task. Tasks with equal content but different ids count as
+    /// the same task.
     ///
     /// # Errors
-    /// Fails with the name of the shared task.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -158,12 +159,12 @@ impl Panel {
     }
 }
 
-/// All tasks of a split, hashed.
+/// All tasks of a split, with a hash.
 #[derive(Clone)]
 pub enum PinnedSplit {
     /// Tasks in memory.
     Panel(Panel),
-    /// Tasks created on demand, for splits that exceed memory.
+    /// Tasks created on demand, for splits that are too large for memory.
     Listed {
         /// Environment name.
         env: String,
@@ -207,10 +208,11 @@ impl PinnedSplit {
         }
     }
 
-    /// Checks that a panel shares no task with this list. Renamed copies count as the same task.
+    /// Checks that a panel shares no task with this list. Tasks with equal content but different
+    /// ids count as the same task.
     ///
     /// # Errors
-    /// Fails with the name of the shared task.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -274,14 +276,15 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Hashes the length first, so different lists never hash the same bytes.
+/// Adds a text to the hash, preceded by its length, so that two different lists of texts never
+/// produce the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
 
-/// Returns a task's sort key, which does not depend on its content. A changed task therefore keeps
-/// its position, and [`Panel::verify`] detects the change.
+/// Returns a task's sort key: a hash of its id, kind and goal, but not of its content. A task whose
+/// content changes therefore keeps its position, and [`Panel::verify`] reports it as changed.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -294,7 +297,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns the first task of each kind, then the second of each kind, and so on.
+/// Reorders the tasks: the first task of each kind, then the second of each kind, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

@@ -29,7 +29,7 @@ const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
 /// The environment kinds by name.
 ///
-/// Registries with the same names in the same order are equal.
+/// `==` compares only the names of the kinds and their order.
 #[derive(Clone)]
 pub struct Registry {
     kinds: Vec<Arc<dyn Kind>>,
@@ -56,7 +56,7 @@ impl Registry {
         Self { kinds: Vec::new() }
     }
 
-    /// Adds a kind, replacing one of the same name.
+    /// Adds an environment kind; it replaces a kind that has the same name.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -69,7 +69,7 @@ impl Registry {
 
     /// Adds a custom environment as an `env.kind` ([`crate::dataset`]).
     ///
-    /// The fields of `S` are the environment's keys of `[env]`; use
+    /// The fields of `S` are the keys of `[env]` that the environment reads; use
     /// [`NoSettings`](crate::dataset::NoSettings) if it has none.
     #[must_use]
     pub fn with_environment<S, E>(
@@ -195,7 +195,8 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails on invalid settings, or if files are unsupported or cannot be written.
+    /// Fails if the settings are invalid, if the kind cannot write its environment as files, or if
+    /// writing fails.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].
@@ -203,7 +204,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if replays are unsupported or the recording cannot be read.
+    /// Fails if the kind has no replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 

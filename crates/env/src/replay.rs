@@ -18,16 +18,16 @@ pub struct Difference {
     pub field: &'static str,
     /// Recorded value.
     pub expected: String,
-    /// Value produced by the engine.
+    /// Value that the replay in this crate produced.
     pub found: String,
 }
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Amount that was replayed, as text for the user.
+    /// Counts of what was replayed, such as episodes and steps, as text for the user.
     pub counts: String,
-    /// What the environment calls an episode, such as `session`.
+    /// Word that the environment uses for an episode, such as `session`.
     pub unit: &'static str,
     /// Differences in recorded order.
     pub differences: Vec<Difference>,

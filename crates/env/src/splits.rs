@@ -1,11 +1,12 @@
-//! Splits by content: a task's digest selects its split for any seed.
+//! Splits by content: the digest of a task selects its split, so the split does not depend on seeds
+//! or on other tasks.
 
 use turnwise_core::{EnvError, Task};
 
 pub(crate) const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
-/// Selects an index of [`SPLITS`] by the digest's first byte: test below `test`, validation for
-/// the next `valid` values, otherwise training.
+/// Returns an index into [`SPLITS`], selected by the first byte of the digest: test if it is below
+/// `test`, validation for the next `valid` values, training otherwise.
 pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
         Some(byte) if byte < test => 2,

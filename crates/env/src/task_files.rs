@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Task};
 
-/// Tasks by split, training first.
+/// Tasks by split; the training split comes first.
 #[derive(Debug)]
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
@@ -14,7 +14,7 @@ impl Splits {
     /// Creates splits and moves `train` to the front.
     ///
     /// # Errors
-    /// Fails if a split is empty or ids repeat.
+    /// Fails if a split is empty, or if two tasks in any splits have the same id.
     pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -52,7 +52,7 @@ impl Splits {
 /// Reads one file per split. `read` converts a JSON object to a task, or returns an error message.
 ///
 /// # Errors
-/// Fails on an unreadable file or an invalid line, which the error names.
+/// Fails if a file cannot be read or a line is invalid; the error names the file or the line.
 pub fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,

@@ -1,7 +1,8 @@
 //! Traits of environments.
 //!
-//! Most custom environments need only [`crate::dataset`]. Implement these traits for advisors,
-//! templates, recordings or lazily read tasks.
+//! Most custom environments need only [`crate::dataset`]. Implement the traits of this module if
+//! your environment has an advisor for human players, its own prompt templates, recordings to
+//! replay, or tasks that are read on demand.
 
 use std::any::Any;
 use std::io::{BufRead, Write};
@@ -41,19 +42,19 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] always returns `None`, so that SFT can be rejected
-    /// early.
+    /// Returns false if [`Self::demonstrations`] always returns `None`. A config with SFT is then
+    /// rejected before any work.
     fn has_expert(&self) -> bool {
         true
     }
 
-    /// Returns a one-line summary of the actions before `turn` and the observations up to it. It is
-    /// the SFT target for compaction (`prompt.compact_after`).
+    /// Returns a one-line summary of the actions before `turn` and the observations up to it. SFT
+    /// trains the policy to write this summary when a prompt is compacted (`prompt.compact_after`).
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
 
-    /// Returns phrases that tokenizers trained from scratch keep as single tokens.
+    /// Returns phrases that a tokenizer trained from scratch keeps as single tokens.
     ///
     /// # Errors
     /// Fails if the environment's texts cannot be read.
@@ -61,7 +62,8 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns whether tokenizers trained from scratch separate names from the numbers after them.
+    /// Returns whether a tokenizer trained from scratch splits a name from the number after it, as
+    /// in `drawer 1`.
     fn split_numbers(&self) -> bool {
         false
     }
@@ -121,7 +123,8 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that sees only an episode's observations.
+/// An expert that chooses actions from an episode's observations alone, without access to the
+/// environment's state.
 pub trait Advisor {
     /// Returns the next action.
     fn advise(&mut self, observation: &Observation) -> String;
@@ -132,11 +135,11 @@ pub trait Advisor {
 pub struct EvalDefaults<'a> {
     /// Turn limit per episode.
     pub max_turns: usize,
-    /// Splits to evaluate on; human players get the last.
+    /// Splits to evaluate on; human players get tasks of the last one.
     pub splits: &'a [&'a str],
-    /// Template for free-text reasoning.
+    /// Prompt template for free-text reasoning.
     pub template: &'a str,
-    /// ReAct template, if any.
+    /// ReAct prompt template, if the kind has one.
     pub react_template: Option<&'a str>,
 }
 
@@ -152,11 +155,11 @@ pub struct ReplayRequest<'a> {
     pub name: &'a str,
     /// The recording in JSON Lines.
     pub recording: Box<dyn BufRead>,
-    /// Data of the recording, if stored separately.
+    /// Data with which the recording was made, if it is not part of the recording.
     pub data: Option<&'a Path>,
-    /// Queries without search results in the recording.
+    /// Search queries for which the recording contains no results.
     pub unanswered: &'a [String],
-    /// Receives the engine's output as a recording.
+    /// Receives the output of the replay, in the format of a recording.
     pub dump: Option<&'a mut dyn Write>,
 }
 
@@ -177,9 +180,10 @@ impl<'a> ReplayRequest<'a> {
 /// A kind of environment, selected by `env.kind`.
 ///
 /// Its settings are the keys of `[env]` except `kind`, `split`, `max_turns` and `reward_scale`;
-/// each needs a default. Field attributes give descriptions and ranges ([`turnwise_settings`]).
+/// each setting needs a default. Attributes of the fields define their descriptions and ranges
+/// ([`turnwise_settings`]).
 pub trait WorldKind: Send + Sync + 'static {
-    /// This kind's keys of `[env]`.
+    /// Settings of this kind: its keys of `[env]`.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
     /// Returns the value of `env.kind`.
@@ -188,20 +192,21 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns the problems with combinations of settings; each problem names keys of `[env]`.
+    /// Returns the invalid combinations among the settings; each problem names the keys of `[env]`
+    /// that it concerns.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
     }
 
-    /// Returns settings that affect only credit assignment; runs that differ only in these share
-    /// their SFT warm start.
+    /// Returns the keys that affect only credit assignment. Runs whose settings differ only in
+    /// these keys share one SFT warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method
-    /// HAS requires.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`]; the credit method HAS
+    /// requires it.
     fn has_progress(&self) -> bool {
         true
     }
@@ -222,17 +227,19 @@ pub trait WorldKind: Send + Sync + 'static {
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError>;
 
-    /// Returns the prompt templates as name and TOML ([`crate::prompt`]).
+    /// Returns the embedded prompt templates, each as its name and its TOML text
+    /// ([`crate::prompt`]).
     fn templates(&self) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Returns evaluation settings for use without a config.
+    /// Returns the defaults for evaluation settings that the config leaves out.
     fn eval_defaults(&self) -> EvalDefaults<'_> {
         EvalDefaults::default()
     }
 
-    /// Returns settings for human players: all tasks (`whole`), or a small environment from `seed`.
+    /// Returns settings for human players: with all tasks if `whole` is true, otherwise a small
+    /// environment generated from `seed`.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()
@@ -243,7 +250,8 @@ pub trait WorldKind: Send + Sync + 'static {
         ""
     }
 
-    /// Writes a generated environment in the official format and returns the number of tasks.
+    /// Writes the tasks of a generated environment in the file format of the original data, and
+    /// returns their number.
     ///
     /// # Errors
     /// Fails if the kind has no such format or if writing fails.
@@ -252,15 +260,16 @@ pub trait WorldKind: Send + Sync + 'static {
         Err(EnvError::Unsupported("to be written as files"))
     }
 
-    /// Returns `turnwise play` arguments that open the files of [`Self::write_files`].
+    /// Returns the arguments with which `turnwise play` opens the files that [`Self::write_files`]
+    /// wrote.
     fn play_arguments(&self, folder: &Path) -> Vec<String> {
         vec![format!("data={}", folder.display())]
     }
 
-    /// Replays a recording and compares all outputs.
+    /// Replays a recording of the original environment and compares all outputs.
     ///
     /// # Errors
-    /// Fails if replays are unsupported or the recording cannot be read.
+    /// Fails if the kind has no replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -1,4 +1,4 @@
-//! Function documents for the model.
+//! Descriptions of the functions, as the model sees them.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use crate::python::values::{Dict, Value, dict};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclDocuments {
-    /// The package's JSON documents, one per line.
+    /// The JSON descriptions from the package `bfcl-eval`, one function per line.
     Full,
     /// One line per function: typed parameters and a short description.
     #[default]
     Short,
-    /// Declared as tools in the prompt; functions added later are JSON lines in their turn's
-    /// observation.
+    /// Declared as tools in the prompt. A function added in a later turn is a JSON line in that
+    /// turn's observation.
     Tools,
-    /// Not at all; `prompt.system` or training must teach them.
+    /// No documentation; the model must know the functions from `prompt.system` or from training.
     None,
 }
 
-/// Returns the documents that a turn adds; those of turn 0 are the initial functions.
+/// Returns the documents of the functions that a turn adds; turn 0 adds the initial functions.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -85,8 +85,8 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Describes a function in one line. Keeps the parameter order, because arguments may be
-/// positional.
+/// Describes a function in one line. Lists the parameters in their order of declaration, because
+/// arguments may be positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();

@@ -19,9 +19,9 @@ use crate::saved::SavedEpisode;
 /// Plays the tasks of a [`super::BfclTasks`].
 ///
 /// A reply's calls are executed, and the observation lists their results. A reply without calls
-/// ends the user's turn. An episode ends after the last turn or too many replies with calls in one
-/// turn (`terminated`), or at the turn limit (`truncated`). The last reply gets reward 1 if all
-/// turns passed.
+/// ends the user's turn. An episode terminates after the last user turn, or after more than
+/// [`max_steps`](super::BfclOptions::max_steps) replies with calls in one user turn; at the turn
+/// limit, it is truncated. The last reply gets reward 1 if all user turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,
@@ -37,9 +37,9 @@ struct Episode {
     grader: Grader,
     turn: usize,
     steps: usize,
-    /// Actions so far, for a saved state.
+    /// Actions so far; a saved state contains them, and restoring repeats them.
     actions: Vec<Action>,
-    /// State key: a digest of calls and results.
+    /// Digest of all calls and results so far, a part of the state key.
     history: String,
     over: bool,
 }
@@ -228,7 +228,8 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Does not save limits, because they are settings. Finished episodes cannot be saved.
+    /// Saves the task and the actions, but not the limits, which are settings. Finished episodes
+    /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -9,9 +9,9 @@ use super::session::{Scenario, Session};
 pub(crate) enum Failure {
     /// The model made no calls although there are gold calls.
     NoCalls,
-    /// A public attribute differs from the gold state.
+    /// A public attribute differs from its value after the gold calls.
     State,
-    /// The model has not seen a gold call's result.
+    /// The result of a gold call is not among the results of the model's calls.
     Response,
 }
 
@@ -38,7 +38,8 @@ impl Grader {
         self.of_turn += 1;
     }
 
-    /// Grades the last turn. Turns without gold calls pass; later turns grade their effects.
+    /// Grades the turn that has ended. A turn without gold calls always passes; changes that the
+    /// model makes in it count in the next turn with gold calls.
     pub(crate) fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();

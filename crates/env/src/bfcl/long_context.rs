@@ -7,29 +7,30 @@ use crate::python::values::{Caller, Class, Dict, Raise, Value, assignments, eval
 pub struct LongContext {
     /// Text appended to files.
     pub file_content: String,
-    /// Files that are not padded.
+    /// Names of the files to which no text is appended.
     pub kept_files: Vec<Value>,
-    /// Empty files in the innermost directories.
+    /// Names of empty files to add to each directory without subdirectories.
     pub more_files: Vec<Value>,
     /// Stocks appended to the watchlist.
     pub watched: Vec<Value>,
     /// Transactions appended to the history.
     pub transactions: Vec<Value>,
-    /// Every stock's 5-day average.
+    /// 5-day average price shown for every stock instead of its own.
     pub averages_5: Value,
-    /// Every stock's 20-day average.
+    /// 20-day average price shown for every stock instead of its own.
     pub averages_20: Value,
-    /// Stocks of the technology and automobile sectors.
+    /// Stocks appended to the technology and to the automobile sector.
     pub sectors: [Vec<Value>; 2],
-    /// Texts about an order's stock, with the placeholder `{symbol}`.
+    /// Metadata added to an order's details: texts about its stock, with the placeholder
+    /// `{symbol}`.
     pub order_details: Dict,
     /// The car's metadata.
     pub car: Value,
-    /// Weather of additional days.
+    /// Weather data added to the reported outside temperature.
     pub weather: Dict,
     /// Parking brake instructions.
     pub parking_brake: Value,
-    /// Cities between two cities.
+    /// Intermediate cities added to the distance between any two cities.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,

@@ -28,14 +28,14 @@ use crate::python::values::{Dict, Value};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BfclSet {
-    /// Each turn is solvable when it begins.
+    /// Each turn can be solved with the functions and values known when it begins.
     #[default]
     Base,
-    /// A function is missing until a later turn.
+    /// One turn needs a function that only a later turn adds.
     MissFunc,
-    /// A turn lacks a value, which the next supplies.
+    /// One turn omits a needed value, which the next turn supplies.
     MissParam,
-    /// `base` with long states and results.
+    /// The tasks of `base` with additional data in states and results.
     LongContext,
 }
 
@@ -43,7 +43,7 @@ impl BfclSet {
     /// All sets.
     pub const ALL: [Self; 4] = [Self::Base, Self::MissFunc, Self::MissParam, Self::LongContext];
 
-    /// Returns the name in file names.
+    /// Returns the set's name, as used in the package's file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -59,21 +59,22 @@ impl BfclSet {
 pub struct BfclTask {
     /// Task id.
     pub id: String,
-    /// Task set, or kind of generated task.
+    /// Name of the BFCL set. For a generated task, its level and what is missing at first, such as
+    /// `hard-missing-value`.
     pub kind: String,
     /// Whether states and results are padded.
     pub is_long: bool,
     /// APIs in use.
     pub apis: Vec<Api>,
-    /// Start states by class name.
+    /// Start state of each API, by the name of its Python class.
     pub config: Dict,
-    /// User messages; empty if a turn only adds functions.
+    /// The user's message in each turn; empty text in a turn that only adds functions.
     pub turns: Vec<String>,
-    /// Documented functions; `None` means all functions of the APIs.
+    /// Names of the functions that the task offers; `None` means all functions of its APIs.
     pub functions: Option<Vec<String>>,
-    /// Functions that a turn adds, by turn index.
+    /// Functions that become available later, by the index of the turn that adds them.
     pub added: HashMap<usize, Vec<String>>,
-    /// For each turn, the expert's replies, each a list of calls.
+    /// The expert's replies in each turn; each reply is a list of calls.
     pub plan: Vec<Vec<Vec<String>>>,
     /// Gold calls per turn.
     pub gold: Vec<Vec<String>>,
@@ -84,7 +85,7 @@ pub struct BfclTask {
 pub struct Package {
     /// Tasks in the package's order.
     pub tasks: Vec<BfclTask>,
-    /// Function names and JSON documents by API.
+    /// Name and JSON description of each function, by API.
     pub documents: HashMap<Api, Vec<(String, String)>>,
     /// Padding for long-context tasks.
     pub long: Arc<LongContext>,
@@ -150,7 +151,7 @@ impl Package {
     /// Reads the tasks of these sets.
     ///
     /// # Errors
-    /// Fails if the folder is not the package or a file cannot be read.
+    /// Fails if the folder is not that of the package or a file cannot be read.
     pub fn read(folder: &Path, sets: &[BfclSet]) -> Result<Self, EnvError> {
         let root = root(folder)?;
         let data = root.join("data");

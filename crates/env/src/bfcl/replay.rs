@@ -1,4 +1,4 @@
-//! Compares these APIs with recorded episodes of the original.
+//! Compares the APIs of this crate with recorded episodes of the original.
 //!
 //! Recordings are JSON Lines, one object per episode:
 //!
@@ -7,8 +7,8 @@
 //!  "state": {class: {attribute: value}}}
 //! ```
 //!
-//! All texts and the final public attributes are compared. Printed sets are compared by member
-//! because their order varies.
+//! All texts and the final public attributes are compared. In texts that print a Python set, the
+//! members are compared in any order, because the order varies between runs.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -31,7 +31,8 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Episodes share objects, so their order matters.
+/// Replays a recording. The order of its episodes matters, because in the original, an episode may
+/// change objects that later ones use.
 ///
 /// # Errors
 /// Fails on a line that cannot be read or parsed, but not on differences.
@@ -90,7 +91,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares texts, ignoring the order of printed sets (unknown ticket fields, flight classes).
+/// Compares texts, ignoring the order of members in printed sets, which occur in errors about
+/// ticket fields and flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;

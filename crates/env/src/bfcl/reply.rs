@@ -5,7 +5,8 @@ use turnwise_core::ToolCall;
 use super::apis::Api;
 use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns a reply's calls; empty (which ends the user's turn) if it is not a list of calls.
+/// Returns a reply's calls. The result is empty, which ends the user's turn, if the reply is not a
+/// list of calls.
 ///
 /// As in the package, quotes and brackets around the list are optional. Unlike in the package,
 /// positional arguments are kept.
@@ -23,7 +24,8 @@ pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// Returns `None` if an argument is a call or not valid JSON.
+/// Converts a Python call to a tool call, or returns `None` if an argument contains a call or
+/// cannot be written as JSON.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;

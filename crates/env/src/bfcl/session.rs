@@ -30,7 +30,7 @@ pub struct Scenario<'a> {
     pub id: &'a str,
     /// APIs in the task's order.
     pub apis: &'a [Api],
-    /// Start states by class name.
+    /// Start state of each API, by the name of its Python class.
     pub config: &'a Dict,
     /// Padding for long-context tasks.
     pub long: Option<&'a Arc<LongContext>>,
@@ -44,7 +44,8 @@ impl<'a> Scenario<'a> {
 }
 
 impl Session {
-    /// Creates the APIs. `player` becomes part of object names, which error texts may show.
+    /// Creates the APIs. `player` becomes part of the Python object names, which error messages may
+    /// contain.
     pub fn new(scenario: Scenario<'_>, player: &str) -> Self {
         let instances = scenario.apis.iter().map(|api| {
             let class = api.class();
@@ -111,7 +112,8 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Puts the object's name before each method name, even inside arguments, as in the original.
+    /// Prefixes each method name with the name of its object. As in the original, this also changes
+    /// text in arguments that looks like a call.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;

@@ -11,16 +11,17 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// Name of the split that contains all tasks, to compare with the package's scores.
+/// Name of the split that contains all tasks, for results that are comparable with those of
+/// `bfcl-eval`.
 pub(super) const ALL: &str = "all";
 
-/// Default turn limit, enough for one gold call per reply.
+/// Default turn limit, enough for an agent that makes one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Default number of replies with calls per user turn, as in the package.
+/// Default maximum number of replies with calls per user turn, as in the package.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Test and validation shares in 256ths.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
@@ -65,9 +66,9 @@ impl Shared {
 
 /// The tasks of BFCL, or generated ones.
 ///
-/// The task number decides the split, so the four variants of a task share a split: `train` (50 %),
-/// `valid` (10 %) or `test` (40 %). For generated tasks, the gold calls decide. `all` contains
-/// every task.
+/// A hash of the task number decides the split: `train` (50 %), `valid` (10 %) or `test` (40 %).
+/// The variants of a task in the four sets have the same number, so they share a split. Generated
+/// tasks are split by a hash of their gold calls instead. `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -125,7 +126,7 @@ impl BfclTasks {
         })
     }
 
-    /// Returns a task with turns and gold calls.
+    /// Returns the full task with this id, including its turns and gold calls.
     ///
     /// # Errors
     /// Fails on an unknown task.

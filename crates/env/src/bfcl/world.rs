@@ -38,7 +38,8 @@ pub struct BfclSettings {
     /// Maximum replies with calls per user turn; an episode that exceeds it ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// End the episode at the first failed turn, after which it cannot be solved.
+    /// Whether to end the episode at the first failed turn, since a failed turn makes the whole
+    /// task fail.
     pub stop_at_failed_turn: bool,
     /// Expert for demonstrations.
     pub expert: BfclExpert,
@@ -48,11 +49,11 @@ pub struct BfclSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
-    /// Fraction of demonstrations without a turn's last call, which leaves RL mistakes to correct
-    /// after SFT.
+    /// Fraction of demonstrations in which the expert omits the last call of a turn, so that after
+    /// SFT the policy still makes mistakes that RL can correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
-    /// One call per reply instead of all calls of a turn.
+    /// Whether the expert makes one call per reply instead of all calls of a turn.
     pub one_by_one: bool,
 }
 
@@ -85,7 +86,8 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Fixed texts in call results, kept as single tokens for small models.
+/// Fixed texts in observations and in the expert's replies, which a tokenizer trained from scratch
+/// keeps as single tokens.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

@@ -114,7 +114,8 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// Does not save limits, because they are settings. Finished episodes cannot be saved.
+    /// Saves the files and the number of turns, but not the limits, which are settings. Finished
+    /// episodes cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -16,9 +16,10 @@ use super::rust;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for all calls of a library; only endless loops exceed this.
+/// Limit in CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
-/// The agent's tests contain every `SEEN`-th check and the failing one.
+/// The tests that the agent sees contain every `SEEN`-th check, and the first check that the defect
+/// fails.
 pub(super) const SEEN: usize = 3;
 
 /// Settings of the generated tasks.
@@ -30,7 +31,7 @@ pub struct CodingGenerator {
     /// Maximum number of defects (tasks) per library.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
-    /// Library names; empty means all of the chosen languages.
+    /// Library names; empty means all libraries of the chosen languages.
     pub libraries: Vec<String>,
     /// Languages of the libraries; `rust` needs `rustc` in `PATH`.
     #[schemars(length(min = 1))]
@@ -125,7 +126,8 @@ impl CodingGenerator {
     }
 }
 
-/// Returns `None` if all checks pass.
+/// Creates the task of a defect from the values that it computes (`wrong`), or returns `None` if
+/// all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;

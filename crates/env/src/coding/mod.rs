@@ -1,7 +1,7 @@
 //! Coding tasks: fix a defect in a small repository. Hidden checks decide whether it is fixed.
 //!
-//! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). The files are kept
-//! in memory and saved with the state.
+//! Only the tool `run` and the hidden checks execute code, in a sandbox (crate `turnwise-sandbox`,
+//! ADR 42). An episode's files are kept in memory and are part of its saved state.
 
 pub(crate) mod calls;
 mod data;

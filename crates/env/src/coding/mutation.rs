@@ -97,7 +97,8 @@ pub(super) struct Mutant {
     pub(super) line: usize,
 }
 
-/// Distinct Python sources with one mistake, in source order.
+/// Returns the distinct variants of a Python source that contain one mistake, in the order of the
+/// mistake's position.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     let mut in_text = false;
     let is_code = |line: &str| {
@@ -109,7 +110,7 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &PYTHON, is_code)
 }
 
-/// Like [`mutants`] for Rust; some results do not compile.
+/// Returns the variants of a Rust source, like [`mutants`]. Some of them do not compile.
 pub(super) fn rust_mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &RUST, is_rust_code)
 }

@@ -12,7 +12,7 @@ const LINE_WIDTH: usize = 400;
 /// Maximum total bytes of all files after an edit.
 const MOST_BYTES: usize = 4 << 20;
 
-/// File content; in JSON a string, or a list of bytes if not UTF-8.
+/// Content of a file. In JSON, it is a string or, if it is not UTF-8, a list of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Content {
@@ -48,7 +48,8 @@ pub struct Repository(BTreeMap<String, Content>);
 pub enum Place {
     /// A text that occurs exactly once.
     Text(String),
-    /// First and last line (1-based, inclusive); inserts before the first if `last < first`.
+    /// First and last line to replace, 1-based and inclusive. If `last < first`, the new text is
+    /// inserted before line `first`.
     Lines(usize, usize),
     /// The whole file, which may be new.
     Whole,
@@ -70,7 +71,7 @@ impl Repository {
         self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
-    /// Returns the UTF-8 files.
+    /// Returns the files that are UTF-8 text, by path.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let texts = self.0.iter().filter_map(|(path, content)| match content {
             Content::Text(text) => Some((path.clone(), text.clone())),
@@ -147,7 +148,8 @@ impl Repository {
     /// Edits a file, or leaves it unchanged on error.
     ///
     /// # Errors
-    /// Fails if the place is missing or ambiguous, or the files get too large.
+    /// Fails if the place to edit does not exist or is ambiguous, or if the files would become too
+    /// large.
     pub(crate) fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {

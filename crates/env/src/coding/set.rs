@@ -32,7 +32,8 @@ impl Shared {
     }
 }
 
-/// Coding tasks by split. Defects in the same line of a library share a split.
+/// Coding tasks by split. Generated tasks whose defects are in the same line of a library are in
+/// the same split.
 #[derive(Clone, Debug)]
 pub struct CodingTasks {
     pub(super) shared: Arc<Shared>,

@@ -12,7 +12,8 @@ use super::language::Language;
 pub struct Check {
     /// Expression that uses the task's module or crate.
     pub call: String,
-    /// Value as `driver.py` or Rust's `{:?}` prints it, or `!` and an exception's name.
+    /// Expected value as `driver.py` or Rust's `{:?}` prints it, or `!` and the name of the
+    /// expected exception.
     pub value: String,
 }
 
@@ -22,9 +23,9 @@ pub struct Check {
 pub struct CodingTask {
     /// Task id.
     pub id: String,
-    /// Library or data set.
+    /// Name of the library or data set from which the task comes.
     pub kind: String,
-    /// Text for the agent.
+    /// Task statement that the agent sees.
     pub statement: String,
     /// Initial files by path.
     pub files: BTreeMap<String, String>,
@@ -35,13 +36,13 @@ pub struct CodingTask {
     /// Corrected text of the file at [`Self::path`], for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Command that runs the agent's tests.
+    /// Command that runs the tests that the agent can see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
     /// Language of the checks.
     #[serde(default, skip_serializing_if = "Language::is_python")]
     pub language: Language,
-    /// File that the fix replaces; the module's by default.
+    /// Path of the file that the fix replaces; by default the module's file, `MODULE.py`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }

@@ -64,7 +64,7 @@ impl CodingLimits {
 pub struct Job {
     /// File contents by path.
     pub files: BTreeMap<String, String>,
-    /// Module that the calls import; may be empty.
+    /// Module whose names the calls use; empty if they use none.
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,
@@ -102,7 +102,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Compiles an empty crate, because a missing linker shows only in a build.
+    /// Compiles an empty crate, because only a build reveals that a linker is missing.
     fn try_rust(&self) -> Result<(), EnvError> {
         let Some(rust) = &self.rust else { return Ok(()) };
         let files =
@@ -139,7 +139,8 @@ impl Workshop {
         }
     }
 
-    /// Returns the text for the agent, and the new files if the command ran.
+    /// Runs a command on the files. Returns the text for the agent and, if the command ran, the
+    /// files that it left.
     pub(super) fn run(
         &self,
         line: &str,
@@ -158,7 +159,7 @@ impl Workshop {
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
-    /// Evaluates jobs. A job's values end at its first unfinished call.
+    /// Evaluates jobs. The values of a job stop before its first call that does not finish.
     ///
     /// # Errors
     /// Fails if the sandbox fails or the jobs together exceed a limit.
@@ -171,7 +172,8 @@ impl Workshop {
         })
     }
 
-    /// Returns no values if the files exceed a limit.
+    /// Evaluates the task's checks on the agent's files. The result is empty if the files exceed
+    /// the disk limit.
     pub(super) fn submitted(
         &self,
         task: &CodingTask,
@@ -195,7 +197,7 @@ impl Workshop {
         }
     }
 
-    /// Returns `None` if the files exceed the disk limit.
+    /// Evaluates calls on a Rust crate. Returns `None` if the files exceed the disk limit.
     pub(super) fn rust_values(
         &self,
         files: Files,
@@ -217,8 +219,8 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// Returns `None` if the jobs exceed the disk limit, because JSON may need six bytes per
-    /// character.
+    /// Evaluates Python jobs. Returns `None` if they exceed the disk limit when written as JSON,
+    /// which may need six bytes per character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -227,7 +229,7 @@ impl Workshop {
         self.outcome(command, &files, limits)
     }
 
-    /// Returns `None` if the files exceed the disk limit.
+    /// Runs a command in the sandbox. Returns `None` if the files exceed the disk limit.
     fn outcome(&self, command: Command, files: &Files, limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         match self.sandbox.run(&self.command(command), files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),

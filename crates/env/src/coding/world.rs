@@ -39,9 +39,9 @@ pub struct CodingSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingExpert {
-    /// View the file before editing it.
+    /// Whether the expert views the file before it edits it.
     pub look: bool,
-    /// Run the agent's tests before submitting.
+    /// Whether the expert runs the visible tests before it submits.
     pub run_tests: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Parses responses into actions.
 //!
-//! Environments receive malformed responses too, but ignore them; such turns are marked invalid and
-//! get the invalid-action penalty.
+//! A malformed response is also sent to the environment, which rejects its text. The turn is marked
+//! invalid and gets the invalid-action penalty.
 
 mod calls;
 mod named;
@@ -32,8 +32,8 @@ pub struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// Returns one action per call. The first call gets `id`, to which the tool result refers, and
-    /// the others get `id` followed by a number.
+    /// Returns one action per call. The first call gets the id `id`, to which the tool result
+    /// refers. Further calls get `id_1`, `id_2` and so on.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -51,9 +51,9 @@ impl ParsedAction {
 
 /// Parses responses by a template's [`ResponseRules`].
 ///
-/// With `admissible`, an action must match one that the environment lists, if it lists any:
-/// `name[<placeholder>]` matches any non-empty `name[..]` and `<name>..</name>`, and `name(<..>)`
-/// any call of that function.
+/// If `admissible` is true and the environment lists admissible actions, the action must match a
+/// listed one. A listed `name[<placeholder>]` matches any non-empty `name[..]` and
+/// `<name>..</name>`; a listed `name(<..>)` matches any call of that function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -164,7 +164,8 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits off the reasoning, or returns the action to send if the reasoning is not closed.
+/// Returns the reasoning and the text after it. If the reasoning is not closed, the error contains
+/// the text to send instead and the reason why it is invalid.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -209,8 +210,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning with their text, or a text answer if allowed. The error
-/// contains the text to send and the reason why it is invalid.
+/// Returns the calls after the reasoning and their text; without calls, the text answer if the
+/// rules allow one. The error contains the text to send and the reason why it is invalid.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;

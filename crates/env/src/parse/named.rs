@@ -49,7 +49,8 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Truncates the response after the first closing tag of the first name that has a closing tag.
+/// Truncates the response after the first closing tag of a name: the first name in `names` whose
+/// closing tag occurs.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);

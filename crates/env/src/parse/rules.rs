@@ -27,23 +27,27 @@ pub enum Style {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning, if not empty. Unclosed reasoning extends to the end.
+    /// The block after the reasoning; it must be the only one and not empty. Reasoning that is not
+    /// closed extends to the end of the response, which then has no action. With `style = "json"`,
+    /// the first JSON object after the reasoning is used; others are ignored.
     #[default]
     One,
     /// verl-agent's rules:
     ///
-    /// * `tags`: the text between the first opening and the first closing tag, even if empty or
-    ///   inside the reasoning, unless a closing tag comes first. Required reasoning may be
-    ///   anywhere.
-    /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
-    ///   lower-cased response. Without `"action":`, only the last character is searched, because
-    ///   Python's `find` returns -1. `10` is removed before `1` is matched.
-    /// * `named` (search): the response ends at the first closing tag of the first name, or else of
-    ///   the second. The action is the first block with the first name, or else the second, in any
-    ///   letter case. Several opening tags are malformed.
+    /// * `tags`: the text between the first opening and the first closing tag, even if it is empty
+    ///   or inside the reasoning. If a closing tag comes first, the action is empty. Reasoning, if
+    ///   required, may be anywhere in the response.
+    /// * `json` (EZPoints): the admissible action that occurs after the first `"action":` of the
+    ///   lower-cased response; no other one may occur there. Without `"action":`, only the last
+    ///   character is searched, because Python's `find` returns -1. `10` is removed from the text
+    ///   before it is searched for `1`.
+    /// * `named` (search): the response is cut after the first closing tag of the first name or, if
+    ///   there is none, of the second name. The action is the first block with the first name or,
+    ///   if there is none, with the second; letter case is ignored. A response with several opening
+    ///   tags is malformed.
     Any,
-    /// Search-R1's rules for `style = "named"`: truncated as for `any`, then the first block with
-    /// either name.
+    /// Search-R1's rules for `style = "named"`: the response is cut as for `any`; the action is
+    /// then the first block with either name.
     First,
 }
 
@@ -97,8 +101,8 @@ pub struct ResponseRules {
     /// The reasoning's tags.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// How to treat missing reasoning, for `style = "tags"`, `"call"`, and `"named"` with one
-    /// block.
+    /// How to treat a response without reasoning, for `style = "tags"`, `"call"`, and for `"named"`
+    /// with `blocks = "one"`.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
     /// Label without colon, for `style = "label"`.
@@ -107,14 +111,15 @@ pub struct ResponseRules {
     /// How to treat upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// Range (first and last) of characters that make a response malformed.
+    /// First and last character of a range; a response that contains a character of this range is
+    /// malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
     /// Number of Unicode scalar values at the end of a malformed response that are sent as the
     /// action (verl-agent: 30 for ALFWorld, 20 for WebShop).
     #[serde(default = "tail")]
     pub tail: usize,
-    /// Whether to trim text sent for a malformed response.
+    /// Whether to trim the text that is sent as the action of a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }
@@ -140,8 +145,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that the template itself sets (inherited ones are exempt) but its style
-    /// ignores.
+    /// Rejects keys that the style ignores, if the template itself sets them. Keys inherited from
+    /// its base are not checked.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {

@@ -25,7 +25,7 @@ pub enum ProcessError {
     Lost {
         /// Why it ended.
         reason: String,
-        /// The last lines of stderr with a heading; empty if there are none.
+        /// The last lines of the program's stderr, with a heading; empty if it wrote none.
         stderr: String,
     },
     /// The program returned an error.
@@ -35,7 +35,7 @@ pub enum ProcessError {
         transient: bool,
         /// The program's message.
         message: String,
-        /// Newline and traceback; empty without a traceback.
+        /// A newline and the program's traceback; empty if it sent no traceback.
         traceback: String,
     },
     /// The response has the wrong format.
@@ -49,8 +49,8 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns true if a retry may succeed. Steps of a lost episode
-    /// ([`ProcessError::loses_episode`]) cannot be retried.
+    /// Returns true if a retry of the request may succeed. A step cannot be retried if the episode
+    /// is lost ([`ProcessError::loses_episode`]), even if this is true.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }

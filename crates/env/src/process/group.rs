@@ -8,8 +8,8 @@ use super::watchdog::Watchdog;
 
 /// A child process that leads its own process group.
 ///
-/// When the leader exits, the group is killed before the leader is reaped, because the group id
-/// could be reused afterwards. On Linux, descendants that left the group are killed too.
+/// When the leader exits, the group is killed before the leader is reaped, because after that,
+/// another group could get the same id. On Linux, descendants that left the group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
@@ -33,12 +33,12 @@ impl Group {
         Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
-    /// Takes the standard streams, once.
+    /// Takes the leader's standard streams; a second call returns `None` for each.
     pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has exited, after killing its group.
+    /// Returns true if the leader has exited; in this case, it first kills the rest of the group.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {

@@ -36,8 +36,8 @@ impl Room {
     }
 }
 
-/// Estimates a value's memory use in bytes; for short values, it is many times the length of the
-/// text.
+/// Estimates a JSON value's memory use in bytes. For short values, the memory is many times as
+/// large as the JSON text.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {

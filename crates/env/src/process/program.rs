@@ -1,7 +1,7 @@
 //! Runs an external environment program.
 //!
 //! A process that times out, exits or writes an invalid line is killed with its children, and its
-//! requests fail. The next request that needs no existing episode restarts it.
+//! requests fail. The next request that does not belong to a lost episode starts a new process.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -25,19 +25,19 @@ use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, We
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory; this process's by default.
+    /// Working directory of the program; by default the one of the current process.
     pub directory: Option<PathBuf>,
     /// Settings sent with `hello`.
     pub settings: Value,
-    /// Timeout of a response; a request with several steps gets it once per step.
+    /// Timeout of a response, multiplied by the number of steps in the request.
     pub timeout: Duration,
-    /// Timeout of `hello`, which includes loading data.
+    /// Timeout of the response to `hello`, before which the program may have to load its data.
     pub start_timeout: Duration,
     /// Maximum bytes in a line from the program.
     pub max_line: usize,
 }
 
-/// Maximum wait for the end of stderr after an exit.
+/// Maximum time to wait for the rest of stderr after the program has exited.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 const STDERR: usize = 4096;
@@ -75,8 +75,8 @@ impl Program {
     /// Returns the running process, or starts it.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Start`] or [`ProcessError::Handshake`]. All callers that wait for a
-    /// failed start get its error.
+    /// Returns [`ProcessError::Start`] or [`ProcessError::Handshake`]. If a start fails, all
+    /// callers that waited for it get the same error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
@@ -230,8 +230,8 @@ impl Process {
     /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] for an error of the program, and [`ProcessError::Lost`]
-    /// after a timeout, an invalid line or an exit.
+    /// Returns [`ProcessError::Answer`] if the program responds with an error, and
+    /// [`ProcessError::Lost`] if it times out, writes an invalid line or exits.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // The timeout starts only when the program has a free slot.
         let _permit = self.permits.take();

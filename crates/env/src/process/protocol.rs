@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// Protocol version; grows with incompatible changes.
+/// Protocol version, increased by each incompatible change.
 pub(crate) const PROTOCOL: u32 = 1;
 
 /// A request, without its `id`, which is added when it is sent.
@@ -32,10 +32,10 @@ pub enum Request<'a> {
         /// Maximum number of tasks.
         limit: usize,
     },
-    /// Starts a task as the episode with this number and drops any episode already running under
-    /// it.
+    /// Starts an episode of the task under the given number. If an episode with this number exists,
+    /// it is dropped.
     Reset {
-        /// Number chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
         /// Task as listed.
         task: &'a Value,
@@ -69,7 +69,7 @@ pub enum Request<'a> {
     },
     /// Starts an episode from a saved state.
     Restore {
-        /// Number chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
         /// Task as listed.
         task: &'a Value,
@@ -213,21 +213,21 @@ pub enum FailureKind {
 pub struct Welcome {
     /// The program's protocol version, which must be [`PROTOCOL`].
     pub protocol: u32,
-    /// Environment name for messages and panels.
+    /// Environment name, which messages and pinned panels contain.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
     /// Supported optional requests.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Further requests wait, and their timeout starts only
-    /// afterwards.
+    /// Maximum number of concurrent requests. Further requests wait in Turnwise, and their timeout
+    /// starts only when they are sent.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Frequent phrases, for tokenizers trained from scratch.
+    /// Frequent phrases, which a tokenizer trained from scratch keeps as single tokens.
     #[serde(default)]
     pub phrases: Vec<String>,
-    /// Functions that actions may call, unless `reset` returns others.
+    /// Functions that actions may call, unless the response to `reset` lists others.
     #[serde(default)]
     pub tools: Vec<Tool>,
 }
@@ -251,7 +251,7 @@ pub struct Capabilities {
 /// Response to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// Tasks, which `reset` sends back unchanged.
+    /// Tasks; `reset` sends a task back to the program unchanged.
     pub tasks: Vec<Value>,
     /// Next page's offset, or `None` at the end.
     #[serde(default)]
@@ -264,14 +264,14 @@ pub struct TaskPage {
 pub enum Seen {
     /// Text alone.
     Text(String),
-    /// Text with further parts.
+    /// Text with admissible actions or a state key.
     Parts {
         /// Observation text.
         text: String,
         /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Key that is equal for equal states; `text` by default.
+        /// Key by which equal states are recognised; by default the observation's `text`.
         #[serde(default)]
         state_key: Option<String>,
     },
@@ -282,7 +282,8 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// Functions that actions may call; those of `hello` by default.
+    /// Functions that actions may call in this episode; by default those of the response to
+    /// `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
@@ -298,10 +299,10 @@ pub struct Stepped {
     /// Completed fraction of the task, 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
-    /// Whether the environment's rules ended the episode.
+    /// Whether the episode ended by the environment's rules.
     #[serde(default)]
     pub terminated: bool,
-    /// Whether a limit ended the episode.
+    /// Whether the episode ended because of a limit, such as a maximum number of turns.
     #[serde(default)]
     pub truncated: bool,
     /// Whether the task is solved.
@@ -322,7 +323,7 @@ fn yes() -> bool {
 /// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// Any JSON value; sent back unchanged.
+    /// Saved state of the episode: any JSON value, which `restore` sends back unchanged.
     pub state: Box<RawValue>,
 }
 
@@ -336,7 +337,8 @@ pub struct ManyStepped {
 /// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// Functions that actions may call; those of `hello` by default.
+    /// Functions that actions may call in this episode; by default those of the response to
+    /// `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
     /// Turns in order.

@@ -1,7 +1,8 @@
 //! Kills processes that left the program's process group, found by a mark in their environment.
 //!
-//! A process that leaves its group and session (`setsid`) normally keeps its environment.
-//! `PR_SET_CHILD_SUBREAPER` would also adopt unrelated orphans of the embedding program.
+//! A process that leaves its group and session (`setsid`) normally keeps its environment variables,
+//! so the mark finds it. `PR_SET_CHILD_SUBREAPER` is not used, because it would also adopt
+//! unrelated orphans of the program that embeds Turnwise.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

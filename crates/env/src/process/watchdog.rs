@@ -1,10 +1,11 @@
 //! A shell process that kills a program when the current process dies.
 //!
-//! A killed process cannot clean up, and a hanging program ignores its closed stdin. The shell
-//! therefore waits for the end of a pipe that only this process can write to.
+//! A killed process cannot stop its program, and a program that hangs does not notice that its
+//! stdin was closed. The shell therefore reads a pipe that only the current process can write to:
+//! when that process dies, the pipe ends.
 //!
-//! `PR_SET_PDEATHSIG` does not work: it fires when the *thread* that started the program ends, as
-//! rollout threads do, and does not reach the program's children.
+//! `PR_SET_PDEATHSIG` cannot replace the shell: it fires when the *thread* that started the program
+//! ends, as rollout threads do, and does not reach the program's children.
 
 use std::process::{Child, Command, Stdio};
 

@@ -34,18 +34,19 @@ use super::protocol::{
 pub struct ProcessConfig {
     /// Program and arguments, such as `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// The program's working directory; Turnwise's by default.
+    /// Working directory of the program; by default the one of Turnwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Settings sent to the program with `hello`.
     pub settings: BTreeMap<String, Value>,
-    /// Number of processes, which take turns in playing episodes.
+    /// Number of processes to start with `command`; new episodes are assigned to them in turn.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Timeout of a response in seconds; a late program is killed and restarted.
+    /// Timeout of a response, in seconds. A program that exceeds it is killed, its episodes fail,
+    /// and it is restarted for later ones.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Timeout of the program's start in seconds.
+    /// Timeout of the program's start, including the loading of its data, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
     /// Maximum bytes in a line from the program.
@@ -81,7 +82,8 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and requests its tasks; `max_turns = 0` means no limit.
+    /// Starts the program and requests its tasks. With `max_turns = 0`, episodes have no turn
+    /// limit.
     ///
     /// # Errors
     /// Fails if the program does not start, has another protocol version or lists invalid tasks.
@@ -145,7 +147,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Fails only if all episodes fail.
+/// Plays the expert of the program. Fails only if all episodes fail.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -215,7 +217,8 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Unlike a step, a reset can be retried even if the program was lost.
+/// Converts the error of a reset. Unlike a step, a reset can be retried even if the program was
+/// lost.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -262,7 +265,8 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// The timeout in [`Process::call`] starts only when the program has a free slot.
+    /// Returns true, because [`Process::call`] has its own timeout, which starts only when the
+    /// program has a free slot.
     fn limits_calls(&self) -> bool {
         true
     }

@@ -82,7 +82,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Requires the history in a prompt, because its last line contains the current observation.
+/// Rule for templates with `history.outcomes`: the prompt must contain the history, whose last line
+/// then shows the current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -186,7 +187,8 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether a multi-turn reply continues after observations.
+    /// Whether, in multi-turn prompts, observations are inserted into one reply that then
+    /// continues.
     #[serde(default)]
     open_reply: bool,
 }
@@ -195,9 +197,9 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// Maximum characters of a per-turn prompt; longer prompts drop the history.
+    /// Maximum characters of a per-turn prompt; a prompt that would be longer omits the history.
     max_chars: Option<usize>,
-    /// Whether history lines show an action's result instead of the observation before it.
+    /// Whether a history line shows the observation after its action instead of the one before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -220,7 +222,8 @@ struct PromptSection {
     concatenated_next: String,
     #[serde(default = "summarize")]
     summarize: String,
-    /// Replaces the observation of `concatenated_first` after a summary.
+    /// Text that takes the place of the observation in `concatenated_first` after the policy has
+    /// written a summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -238,7 +241,8 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads the template file, or else the embedded template, with this name.
+    /// Loads the template from the file at the path `name` or, if there is none, the embedded
+    /// template of this name.
     ///
     /// # Errors
     /// Fails if neither exists or the file is invalid.
@@ -246,7 +250,8 @@ impl PromptTemplate {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Like [`PromptTemplate::named`], with the registry's embedded templates.
+    /// Like [`PromptTemplate::named`], but looks for embedded templates in `registry` instead of
+    /// the built-in one.
     ///
     /// # Errors
     /// Fails if neither exists or the file is invalid.
@@ -264,7 +269,8 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Fails with [`EnvError::Io`], or like [`PromptTemplate::parse`].
+    /// Returns [`EnvError::Io`] if the file cannot be read, and otherwise the errors of
+    /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =
@@ -280,10 +286,10 @@ impl PromptTemplate {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template whose base may be in this registry.
+    /// Parses a template; its `base` is looked up among the templates of `registry`.
     ///
     /// # Errors
-    /// Fails with the name of the invalid key.
+    /// Fails if a key is invalid; the error names it.
     pub(crate) fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }

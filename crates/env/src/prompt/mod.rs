@@ -5,9 +5,9 @@
 //! | template | prompts |
 //! |---|---|
 //! | `alfworld`, `webshop` | free reasoning, then tags (STAPO, figures 12 to 15) |
-//! | `alfworld-stapo`, `webshop-stapo` | the same, parsed as in verl-agent |
-//! | `*-verl-agent` | verl-agent's, which most papers train with |
-//! | `*-compact` | few, frequent phrases, for small policies |
+//! | `alfworld-stapo`, `webshop-stapo` | the prompts above, but parsed as in verl-agent |
+//! | `*-verl-agent` | verl-agent's prompts, with which most papers train |
+//! | `*-compact` | short prompts of few, frequent phrases, for small models |
 //! | `*-react` | a thought and an action, with one example |
 //! | `search-r1` | Search-R1's |
 //!
@@ -16,11 +16,11 @@
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
-//! | `{step_count}`, `{current_step}` | turns taken; the same plus one |
-//! | `{action_history}` | earlier turns, one per history line |
+//! | `{step_count}`, `{current_step}` | number of turns taken; that number plus one |
+//! | `{action_history}` | the earlier turns, each as one history line |
 //! | `{history_length}` | turns in `{action_history}` |
 //! | `{current_observation}` | the observation to respond to |
-//! | `{admissible_actions}` | the environment's list of actions |
+//! | `{admissible_actions}` | the admissible actions that the environment lists |
 //! | `{first_observation}`, `{summary}` | in `compacted` only |
 //! | `{image}` | the image, in `[pictures]` only |
 //!
@@ -43,7 +43,8 @@ use crate::parse::{ResponseRules, Style, calls_of_words};
 pub enum PromptKind {
     /// Goal, history and observation.
     Full,
-    /// Some parts hidden, for counterfactual contexts.
+    /// A prompt in which the goal, the history or both are hidden, for methods that compare it with
+    /// the full prompt.
     Masked(ContextMask),
 }
 
@@ -52,13 +53,13 @@ pub enum PromptKind {
 pub struct PromptView<'a> {
     /// The task's goal.
     pub goal: &'a str,
-    /// Earlier (observation, action) pairs, oldest first; the oldest may be missing.
+    /// Observation and action of each earlier turn, oldest first. The oldest turns may be left out.
     pub history: &'a [(String, String)],
     /// Maximum number of turns in `{action_history}`.
     pub window: usize,
     /// Observation to respond to.
     pub observation: &'a str,
-    /// The environment's list of actions.
+    /// The admissible actions that the environment lists.
     pub admissible: &'a [String],
     /// Number of earlier turns.
     pub step: usize,
@@ -74,7 +75,7 @@ struct PictureTexts {
     observation: ObservationSection,
 }
 
-/// The earlier turns in a compacted prompt.
+/// What a compacted prompt shows instead of the earlier turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacted<'a> {
     /// The episode's first observation.
@@ -158,13 +159,14 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the stop strings in a chat format; none for tool calls, because a reply may contain
-    /// several.
+    /// Returns the stop strings to use with a chat format. There are none for tool calls, because a
+    /// reply may contain several calls.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns whether a multi-turn reply continues after observations, as in Search-R1.
+    /// Returns whether, in multi-turn prompts, observations are inserted into one reply that then
+    /// continues, as in Search-R1.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -196,8 +198,8 @@ impl PromptTemplate {
     /// Renders a per-turn prompt.
     ///
     /// It omits the history in the first turn, if the window is 0, and if the full prompt would be
-    /// longer than `history.max_chars` Unicode scalar values. The masked prompts of that turn then
-    /// omit it too.
+    /// longer than `history.max_chars` Unicode scalar values. If the full prompt omits the history,
+    /// the masked prompts of the same turn omit it too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

@@ -8,10 +8,10 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that ends the goal, by default the end of the line. If it is set, text before the
-    /// goal's marker is removed too.
+    /// Text that ends the goal; by default, the goal ends with its line. If this is set, removing
+    /// the goal also removes the text before the goal's marker.
     goal_end: Option<String>,
-    /// Separates an observation's parts; prompts show `join` instead.
+    /// Separator between the parts of an observation; prompts replace it by `join`.
     #[serde(default)]
     separator: String,
     #[serde(default)]
@@ -24,7 +24,8 @@ pub(super) struct ObservationSection {
 }
 
 impl ObservationSection {
-    /// `strip` removes the goal, with lines or parts that contain nothing else.
+    /// Appends the observation to the prompt. With `strip`, the goal is removed, and so are lines
+    /// or parts that contain nothing else.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);

@@ -1,4 +1,5 @@
-//! Texts whose placeholders are checked in parsing, so rendering cannot fail.
+//! Prompt texts with placeholders, which are checked when a template is parsed, so that rendering
+//! cannot fail.
 
 use std::fmt::Write as _;
 
@@ -61,7 +62,7 @@ impl Slot {
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
-    /// Completes "{name} has no place here: ...".
+    /// Reason shown after "{name} has no place here: ".
     pub(super) why: &'static str,
 }
 

@@ -63,13 +63,14 @@ pub(crate) const fn optional(name: &'static str, default: Default) -> Parameter 
 #[derive(Debug)]
 pub struct Arguments {
     values: Vec<Value>,
-    /// Bit mask of given arguments.
+    /// Bit mask of the parameters for which the call gave an argument; the others have their
+    /// default.
     given: u32,
 }
 
 impl Arguments {
-    /// Returns the values. `N` must be the number of parameters; otherwise missing values would
-    /// become `None`.
+    /// Returns the values. `N` must be the number of parameters; if it is larger, the additional
+    /// values are `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
@@ -81,7 +82,8 @@ impl Arguments {
 }
 
 impl Method {
-    /// Binds arguments like Python; errors name the method's `class`.
+    /// Assigns arguments to parameters as Python does. `class` is the class name that error
+    /// messages contain.
     ///
     /// # Errors
     /// Returns a `TypeError` for unknown, repeated, surplus or missing arguments.

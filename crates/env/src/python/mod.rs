@@ -1,4 +1,4 @@
-//! The parts of Python on which texts of the original environments depend.
+//! The parts of Python that are needed to reproduce the texts of environments written in Python.
 
 pub(crate) mod method;
 pub mod values;
@@ -7,7 +7,7 @@ use rand_mt::Mt;
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
-/// Unicode whitespace and four ASCII separators.
+/// Returns true for whitespace in Python's sense: Unicode whitespace and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -85,8 +85,8 @@ impl PythonRandom {
         }
     }
 
-    /// `random.sample(range(n), 2)` for `2 <= n <= 21`, for which Python draws from a shrinking
-    /// pool.
+    /// `random.sample(range(n), 2)` for `2 <= n <= 21`; for larger `n`, Python uses another
+    /// algorithm.
     pub(crate) fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);

@@ -39,7 +39,7 @@ struct Episode {
 struct Saved {
     task: String,
     turns: usize,
-    /// Git diff between the image and the current files.
+    /// Git diff from the files in the image to the current files.
     patch: Content,
 }
 
@@ -92,7 +92,7 @@ impl SweEnv {
         })
     }
 
-    /// Grades a change in a fresh container, as the originals do.
+    /// Grades the agent's diff in a fresh container, as SWE-bench and R2E-Gym do.
     fn grade(&self, instance: &SweInstance, change: &[u8]) -> Result<Grade, EnvError> {
         let worktree = self.worktree(instance, false)?;
         let seconds = self.shared.host.limits().tests_s;
@@ -169,7 +169,8 @@ impl Environment for SweEnv {
         &self.tools
     }
 
-    /// Saves the diff from the image; running processes and files ignored by git are not saved.
+    /// Saves the diff between the image and the current files. Running processes and files ignored
+    /// by git are not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

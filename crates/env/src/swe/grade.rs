@@ -1,4 +1,4 @@
-//! Decides whether an instance is solved, by the originals' rules.
+//! Decides whether an instance is solved, by the rules of SWE-bench and R2E-Gym.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ pub(super) struct Grade {
     pub(super) tests: usize,
 }
 
-/// Returns a test's status. SWE-bench cuts some names off inside a parameter; such a name stands
-/// for all tests with that prefix if their statuses agree.
+/// Returns a test's status. SWE-bench cuts off some test names inside a parameter. Such a name gets
+/// the status of the tests that start with it, if all of these pass or all of them do not.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);
@@ -25,10 +25,10 @@ fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     found.all(|(_, other)| other.passes() == first.passes()).then_some(*first)
 }
 
-/// Grades by SWE-bench's rule: tests of `fail_to_pass` pass, and tests of `pass_to_pass` pass or
-/// are skipped.
+/// Grades by SWE-bench's rule: all tests of `fail_to_pass` must pass, and all tests of
+/// `pass_to_pass` must pass or be skipped.
 ///
-/// A failing test program whose log shows no failure is not trusted.
+/// If the test program fails although its log shows no failed test, no test counts as passed.
 pub(super) fn swe_bench(
     log: &str,
     code: Option<i32>,
@@ -50,7 +50,7 @@ pub(super) fn swe_bench(
     Grade { solved: passed == tests, passed, tests }
 }
 
-/// Grades by R2E-Gym's rule: the log contains exactly the tests of `expected`, each with its
+/// Grades by R2E-Gym's rule: the log must contain exactly the tests of `expected`, each with its
 /// expected status.
 pub(super) fn r2e_gym(log: &str, expected: &BTreeMap<String, String>) -> Grade {
     let statuses = r2e(log);

@@ -30,20 +30,20 @@ pub struct SweInstance {
 pub enum SweTests {
     /// SWE-bench: tests added by a patch and run by a command.
     SweBench {
-        /// Commit that the test files are reset to.
+        /// Commit to which the test files are reset before the tests run.
         base: String,
         /// Patch of the test files.
         patch: String,
-        /// Tests that must pass after the fix.
+        /// Tests that fail before the fix and must pass after it.
         fail_to_pass: Vec<String>,
-        /// Tests that must still pass.
+        /// Tests that pass before the fix and must still pass after it.
         pass_to_pass: Vec<String>,
         /// Command that runs the tests.
         command: String,
         /// Output format.
         format: LogFormat,
     },
-    /// R2E-Gym: a script in the image.
+    /// R2E-Gym: tests run by a script in the image.
     R2eGym {
         /// Expected status of each test.
         expected: BTreeMap<String, String>,
@@ -62,12 +62,13 @@ pub enum SweFix {
     Files(Vec<(String, Option<String>)>),
 }
 
-/// Official image name; `{id}` is the instance id with `_1776_` for `__`.
+/// Name of the official images; `{id}` is the instance id with `__` replaced by `_1776_`.
 pub(super) const IMAGE: &str = "swebench/sweb.eval.x86_64.{id}:latest";
 
 const PYTEST: &str = "pytest -rA";
 
-/// Returns the test command and its log format: pytest for repositories that SWE-bench lacks.
+/// Returns the test command of a repository and its log format. Repositories that are not in
+/// SWE-bench use pytest.
 fn test_command(repo: &str, version: &str) -> (&'static str, LogFormat) {
     match repo {
         "astropy/astropy" => {
@@ -94,7 +95,7 @@ fn text<'a>(keys: &'a Map<String, Value>, name: &str) -> Result<&'a str, String>
     keys.get(name).and_then(Value::as_str).ok_or_else(|| format!("`{name}` is missing or not a text"))
 }
 
-/// Reads a list of texts, which may be given as JSON in a string.
+/// Reads a list of texts, which may also be a string that contains the list as JSON.
 fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     let parsed;
     let list = match keys.get(name) {
@@ -194,7 +195,7 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     (!files.is_empty()).then_some(files)
 }
 
-/// Files in a test patch that contain no tests.
+/// Endings of files in a test patch that contain no tests.
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 

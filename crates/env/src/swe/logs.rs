@@ -1,4 +1,4 @@
-//! Test statuses from logs, by SWE-bench's and R2E-Gym's rules.
+//! Parses the status of each test from a log, by the rules of SWE-bench and R2E-Gym.
 
 use std::collections::BTreeMap;
 
@@ -36,20 +36,20 @@ impl Status {
 /// Log format of a test program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum LogFormat {
-    /// pytest's summary, whose lines contain a status and a name, of which only the first word
-    /// counts.
+    /// pytest's summary: lines with a status and a test name, of which only the first word counts.
     Pytest,
-    /// Like `Pytest`, but paths in parameters are cut to their last part.
+    /// Like `Pytest`, but a path in a test's parameters is shortened to its last part.
     PytestOptions,
-    /// pytest's summary with whole names, and old pytest's lines ending with the status.
+    /// pytest's summary with the whole test names, and the lines of old pytest versions, which end
+    /// with the status.
     PytestWhole,
     /// Django's test program.
     Django,
-    /// seaborn's pytest, with the status before or after the name.
+    /// pytest's output for seaborn, with the status before or after the test name.
     Seaborn,
     /// SymPy's `bin/test`.
     Sympy,
-    /// Like `Pytest`, but mouse buttons in names become numbers.
+    /// Like `Pytest`, but `MouseButton.LEFT` and `MouseButton.RIGHT` in test names become numbers.
     Matplotlib,
 }
 
@@ -70,7 +70,8 @@ impl LogFormat {
     }
 }
 
-/// Matches pytest's count of skipped tests (`SKIPPED [3] file:line: why`).
+/// Returns true for pytest's count of skipped tests (`SKIPPED [3] file:line: why`), which is no
+/// test name.
 fn is_count(status: Status, name: &str) -> bool {
     let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     status == Status::Skipped
@@ -230,7 +231,8 @@ fn sympy(log: &str) -> Statuses {
     found
 }
 
-/// Parses a log by R2E-Gym's rule: a test's name is the part after the file, with `.` for `::`.
+/// Parses a log by R2E-Gym's rule: a test's name is the part after the file name, with `::`
+/// replaced by `.`.
 pub(super) fn r2e(log: &str) -> Statuses {
     let log = without_colours(log);
     let Some((_, summary)) = log.split_once("short test summary info") else { return Statuses::new() };

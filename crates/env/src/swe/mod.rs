@@ -1,7 +1,7 @@
 //! Issues of real repositories: SWE-bench and R2E-Gym instances in containers.
 //!
-//! The tools are those of [`crate::coding`]. `submit` applies the repository's diff in a fresh
-//! container and runs the instance's tests.
+//! The agent has the same tools as in [`crate::coding`]. The tool `submit` applies the agent's diff
+//! in a fresh container and runs the instance's tests there.
 
 mod engine;
 mod environment;

@@ -1,6 +1,6 @@
 //! Unified diffs.
 
-/// A path is `None` for a new or deleted file.
+/// Changes to one file. The old path is `None` for a new file, and the new path for a deleted one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilePatch {
     pub(super) old: Option<String>,
@@ -62,7 +62,8 @@ fn named(path: &str, prefix: &str) -> Option<String> {
     (path != "/dev/null").then(|| path.strip_prefix(prefix).unwrap_or(path).to_owned())
 }
 
-/// Parses `@@ -12,3 +12,4 @@`: first old line, and numbers of old and new lines.
+/// Parses `@@ -12,3 +12,4 @@`: the first old line, the count of old lines and the count of new
+/// lines.
 fn range(line: &str) -> Option<(usize, usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;

@@ -8,10 +8,11 @@ use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, s
 
 const SECONDS: u64 = 60;
 const MOST_PATCH: usize = 8 << 20;
-/// Exit code of a script if its path is a folder.
+/// Exit code by which a script reports that the given path is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git command that accepts a repository owned by another user and does not quote names.
+/// Git command that accepts a repository owned by another user, runs no hooks, and does not quote
+/// file names in its output.
 const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
 /// Activates SWE-bench's conda environment or R2E-Gym's virtual environment.
@@ -26,11 +27,12 @@ pub(super) struct Worktree {
     /// Repository folder, used to shorten absolute paths.
     folder: String,
     commit: String,
-    /// Untracked and hidden paths in the image, which are not the agent's changes.
+    /// Paths that are untracked or hidden in the image; they are excluded from the agent's diff.
     foreign: Vec<String>,
 }
 
-/// An answer for the agent, or the error of an invalid call.
+/// The outer error is one of the environment. The inner result is the answer to the agent, or the
+/// error message for an invalid call.
 type Answer = Result<Result<String, String>, EnvError>;
 
 impl Worktree {
@@ -56,7 +58,7 @@ impl Worktree {
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    /// Returns the path relative to the repository's folder, which is `.`.
+    /// Returns the path relative to the repository's folder; the folder itself is `.`.
     fn relative(&self, path: &str) -> Result<String, String> {
         let inside = match path.strip_prefix(&self.folder) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
@@ -148,8 +150,8 @@ impl Worktree {
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
     }
 
-    /// Returns the diff from the image without ignored files, or `None` if git fails or the diff is
-    /// too large.
+    /// Returns the diff from the image to the current files, without ignored files, or `None` if
+    /// git fails or the diff is too large.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
         // Uses a copy of the index, so the agent's `git diff` and `git status` stay the same.
         let script = format!(
@@ -177,7 +179,8 @@ impl Worktree {
         Ok(self.container.run(&script, &[], patch, SECONDS)?.ok())
     }
 
-    /// Resets files to a commit and deletes files that the commit lacks.
+    /// Resets the files `known` to their content in a commit, and deletes the files `new`, which
+    /// the commit does not contain.
     pub(super) fn reset(&self, commit: &str, known: &[&str], new: &[&str]) -> Result<bool, EnvError> {
         if !new.is_empty() && !self.container.run("rm -f -- \"$@\"", new, b"", SECONDS)?.ok() {
             return Ok(false);

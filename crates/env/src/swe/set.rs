@@ -39,7 +39,7 @@ pub struct SweTasks {
 }
 
 impl SweTasks {
-    /// If no test instances are given, the ids decide the splits.
+    /// Creates the task set. If `for_testing` is `None`, a hash of each id decides the split.
     pub(super) fn new(
         instances: Vec<SweInstance>,
         for_testing: Option<Vec<SweInstance>>,
@@ -130,7 +130,8 @@ impl TaskSet for SweTasks {
         Ok(Box::new(self.swe()))
     }
 
-    /// Commands have their own limits, and tests may run longer than other environments' steps.
+    /// Returns true, because commands have their own time limits, and a step that runs tests may
+    /// take longer than the general limit allows.
     fn limits_calls(&self) -> bool {
         true
     }

@@ -37,11 +37,11 @@ impl SweKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweSettings {
-    /// SWE-bench or R2E-Gym records: JSON lines, Parquet, or a folder of both. Split by id unless
-    /// `test_data` is set.
+    /// SWE-bench or R2E-Gym records: JSON lines, Parquet, or a folder of both. If `test_data` is
+    /// not set, a hash of the instance id decides the split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Records of the test split; those of `data` are then all for training.
+    /// Records of the test split. If it is set, all records of `data` are in the training split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<PathBuf>,
     /// Container engine and images.
@@ -63,7 +63,8 @@ impl SweWorld {
     }
 }
 
-/// Drops instances whose image is missing, or fails with the command that pulls it.
+/// Drops instances whose image is missing. Fails if `skip` is false or no instance is left; the
+/// error contains the command that pulls the image.
 fn with_images(
     instances: Vec<SweInstance>,
     host: &Host,

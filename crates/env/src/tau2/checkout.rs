@@ -13,7 +13,7 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// Name of the only split if there is no split file.
+/// Name of the split that contains all tasks if the checkout has no split file.
 const BASE: &str = "base";
 
 /// One domain's data.
@@ -23,13 +23,13 @@ pub struct Checkout {
     pub domain: Tau2Domain,
     /// Tasks in file order.
     pub tasks: Vec<Tau2Task>,
-    /// Name and task ids of each split, training first.
+    /// Name and task ids of each split; the training split comes first.
     pub splits: Vec<(String, Vec<String>)>,
     /// The agent's policy.
     pub policy: String,
     /// The agent's tools.
     pub tools: Vec<Tool>,
-    /// Instructions for a simulated user.
+    /// Instructions for the language model that simulates the user.
     pub guidelines: String,
     /// The database.
     pub base: Base,

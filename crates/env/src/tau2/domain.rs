@@ -17,12 +17,13 @@ pub enum Tau2Domain {
     /// Online store: orders, returns, exchanges.
     #[default]
     Retail,
-    /// Mobile carrier's support in solo mode: without a user, the agent operates the phone itself.
+    /// Technical support of a mobile carrier, in solo mode: there is no user, and the agent itself
+    /// operates the user's phone.
     Telecom,
 }
 
 impl Tau2Domain {
-    /// Returns the name in paths.
+    /// Returns the domain's name, as used in paths of the checkout.
     pub fn name(self) -> &'static str {
         match self {
             Self::Retail => "retail",
@@ -30,7 +31,7 @@ impl Tau2Domain {
         }
     }
 
-    /// Returns true if the agent has a ticket instead of a user.
+    /// Returns true if the agent gets a ticket with the request instead of talking to a user.
     pub(crate) fn is_solo(self) -> bool {
         self == Self::Telecom
     }
@@ -72,7 +73,8 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the original's error if an argument is named like one of its internal parameters.
+/// Returns the error that the original raises if an argument has the name of a parameter of its own
+/// Python functions, such as `self`.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -127,7 +129,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call. Errors are ignored, as in the original.
+    /// Executes a gold call. An error of the call is ignored, as in the original.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -136,7 +138,7 @@ impl State {
         }
     }
 
-    /// Calls a setup action or assertion.
+    /// Calls the function of a setup action or assertion.
     pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         match self {
             Self::Retail(_) => Err(Raise::value_error(format!(
@@ -147,8 +149,8 @@ impl State {
         }
     }
 
-    /// Returns the parts that differ from the files, as names and the JSON that the original would
-    /// write.
+    /// Returns the parts of the state that differ from the checkout's data, each with its name and
+    /// the JSON that the original would write. In `telecom`, returns all parts.
     ///
     /// # Errors
     /// Fails if serialization fails.

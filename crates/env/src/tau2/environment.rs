@@ -22,8 +22,9 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 /// Plays the tasks of a [`super::Tau2Tasks`].
 ///
 /// The observation is a call's result or the user's reply. An episode is graded when the user ends
-/// the conversation. It also ends after too many failed calls (`terminated`) or at the turn limit
-/// (`truncated`). In solo mode, `done` ends the episode, and a message ends it unsolved.
+/// the conversation. After too many failed calls, it terminates ungraded and unsolved; at the turn
+/// limit, it is truncated. In solo mode, the tool `done` ends the episode and grades it, and a
+/// message to the user ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -36,7 +37,7 @@ struct Episode {
     task: String,
     state: State,
     draw: u64,
-    /// Actions so far, for a saved state.
+    /// Actions so far; a saved state contains them, and restoring repeats them.
     actions: Vec<Action>,
     agent: Vec<String>,
     user: Vec<String>,
@@ -55,7 +56,7 @@ struct Saved {
     task: String,
     draw: u64,
     actions: Vec<Action>,
-    /// The user's messages, reused in a restored episode.
+    /// The user's messages so far; restoring uses them instead of asking the simulated user again.
     user: Vec<String>,
 }
 
@@ -92,7 +93,7 @@ impl Tau2Env {
         })
     }
 
-    /// `known` is the saved reply if an episode is being restored.
+    /// Returns the user's reply. While an episode is being restored, `known` is the saved reply.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -109,7 +110,8 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// `known` is the saved first message if an episode is being restored.
+    /// Returns the first observation. While an episode is being restored, `known` is the user's
+    /// saved first message.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -143,7 +145,8 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// `known` contains the saved user messages if an episode is being restored.
+    /// Executes an action. While an episode is being restored, `known` contains the user's saved
+    /// messages.
     fn act(
         &self,
         episode: &mut Episode,
@@ -243,7 +246,8 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Does not save limits, because they are settings. Fails after the end of the episode.
+    /// Saves the task, the actions and the user's messages, but not the limits, which are settings.
+    /// Fails after the end of the episode.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -11,13 +11,13 @@ use crate::coding::calls::call;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Asked before the first call, as the policy requires.
+/// The expert's question before its first call, as the policy requires.
 const WHO: &str = "Could you tell me your name and zip code, or your email?";
-/// Asked before the first change, as the policy requires.
+/// The expert's question before its first change to the database, as the policy requires.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
 const DONE: &str = "It is done.";
 const END: &str = "done({})";
-/// A mistake: no such tool exists.
+/// Action that the expert plays as a mistake: a call of a tool that does not exist.
 const MISTAKE: &str = "do_it({})";
 
 fn changes(name: &str) -> bool {
@@ -34,7 +34,8 @@ fn write(action: &GoldAction) -> String {
     call(&action.name, arguments)
 }
 
-/// Returns the expert's replies; `hasty` omits the last change, and `solo` omits all messages.
+/// Returns the expert's replies. With `hasty`, they omit the last call that changes the database;
+/// with `solo`, they contain no messages to the user.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
@@ -95,7 +96,8 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Returns `None` if the episode takes too many turns or a careful expert fails.
+/// Plays a demonstration. Returns `None` if it takes too many turns, or if it fails although the
+/// expert omitted no call.
 fn play(
     set: &Tau2Tasks,
     task: &Task,

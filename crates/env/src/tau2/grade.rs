@@ -9,15 +9,15 @@ use crate::python::values::{Raise, Value};
 /// An episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grade {
-    /// Whether the final database equals the one after the gold calls.
+    /// Whether the final state equals the state after the gold calls.
     pub database: bool,
     /// Whether all assertions hold.
     pub assertions: bool,
-    /// Whether the agent communicated all information of the task.
+    /// Whether the agent's messages contain all texts that the task requires it to communicate.
     pub communicated: bool,
     /// Whether the agent made every gold call.
     pub actions: bool,
-    /// Whether all components of the reward basis passed.
+    /// Whether the episode passed all components of the task's reward basis.
     pub success: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Played<'a> {
 }
 
 /// Grades an episode that was ended by the agent or the user. With `information`, the agent must
-/// give the required information even if the original leaves this check to an LLM judge.
+/// communicate the required texts even if the task's reward basis omits this check.
 ///
 /// # Errors
 /// Fails if the task cannot be set up.
@@ -74,7 +74,8 @@ pub(crate) fn grade(
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Returns true if a message contains the text, ignoring case and commas in messages.
+/// Returns true if one of the messages contains the text. Letter case and commas in the messages
+/// are ignored.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))

@@ -1,4 +1,5 @@
-//! Dictionaries in file order, on which the original's results depend.
+//! Dictionaries that keep the order of entries in their file, because results of the original
+//! depend on it.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -6,7 +6,7 @@ use crate::python::values::{Class, Raise, Value};
 
 const LONGEST_INPUT: usize = 50;
 
-/// pydantic version in error URLs; replays ignore it.
+/// Version of pydantic in the URLs of error messages; replays do not compare it.
 const VERSION: &str = "2.12";
 
 /// Path, reason, error code and value of an invalid field.

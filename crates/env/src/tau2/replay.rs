@@ -56,7 +56,8 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools whose parameters have custom types in the original and are strings or objects here.
+/// Tools with parameters of custom Python types in the original; in this crate, these parameters
+/// are strings or objects.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
 /// Removes the version from error URLs, because it depends on the installation.

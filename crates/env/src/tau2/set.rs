@@ -23,9 +23,10 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 pub struct Tau2Options {
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must communicate the information even if the reward basis omits it.
+    /// Whether the agent must communicate a task's required texts even if its reward basis omits
+    /// this check.
     pub information: bool,
-    /// Failed calls after which an episode ends.
+    /// Number of failed calls at which an episode ends unsolved.
     pub max_errors: usize,
 }
 
@@ -100,7 +101,7 @@ impl Tau2Tasks {
         })
     }
 
-    /// Returns a task with scenario and grading criteria.
+    /// Returns the full task with this id, including its scenario and grading criteria.
     ///
     /// # Errors
     /// Fails on an unknown task.

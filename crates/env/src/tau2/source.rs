@@ -35,7 +35,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the position of the bracket that closes one opened before the text.
+/// Returns the position of the closing bracket whose opening bracket is just before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -101,8 +101,8 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Returns where a section and its text start: the section with this title, or the first section if
-/// `title` is `None`.
+/// Returns the positions at which a docstring section and its text start. The section is the one
+/// with this title, or the first section if `title` is `None`.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -120,7 +120,8 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the first line, a blank line, and the rest of the text before the sections.
+    /// Returns a tool's description: the docstring's first line, a blank line, and the rest of the
+    /// text up to the first section.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -197,7 +198,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether the type is a list of strings, and the JSON type.
+/// Returns whether the Python type is a list of strings, and the JSON type for it.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

@@ -13,10 +13,10 @@ pub struct Tau2Task {
     pub id: String,
     /// The user.
     pub user_scenario: Scenario,
-    /// Task text for an agent without a user.
+    /// Text of the request for solo mode, in which the agent has no user to talk to.
     #[serde(default)]
     pub ticket: Option<String>,
-    /// Setup before the episode.
+    /// State to set up before the episode.
     #[serde(default)]
     pub initial_state: Option<InitialState>,
     /// Grading criteria.
@@ -64,18 +64,18 @@ pub struct Fields {
 /// Setup before an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Replacement rows; not used in these domains.
+    /// Rows that replace parts of the database; tasks with such rows are not supported.
     #[serde(default)]
     pub initialization_data: Value,
-    /// Functions to call first.
+    /// Functions to call before the episode.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Earlier messages; not used in these domains.
+    /// Messages before the episode; tasks with such messages are not supported.
     #[serde(default)]
     pub message_history: Value,
 }
 
-/// The agent's or the user's side.
+/// Side that a function or call belongs to: the agent's or the user's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -86,7 +86,8 @@ pub enum Side {
     User,
 }
 
-/// A call of a function that need not be a tool.
+/// A call in a task's setup or assertions; its function may be one that the agent cannot call as a
+/// tool.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FunctionCall {
     /// The function's side.
@@ -95,7 +96,7 @@ pub struct FunctionCall {
     pub func_name: String,
     /// Arguments as an object.
     pub arguments: Value,
-    /// An assertion's expected result.
+    /// Expected result, if the call is an assertion.
     #[serde(default = "holds")]
     pub assert_value: bool,
 }
@@ -107,7 +108,7 @@ fn holds() -> bool {
 /// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Gold calls; executing them gives the expected database.
+    /// Gold calls. The database after executing them is the expected one.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
     /// Assertions about the final state.
@@ -116,7 +117,7 @@ pub struct Criteria {
     /// Texts that the agent must communicate to the user.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
-    /// Statements for an LLM judge.
+    /// Statements about the episode that the original lets an LLM judge check; not graded here.
     #[serde(default)]
     pub nl_assertions: Option<Vec<String>>,
     /// Components of the reward.
@@ -132,15 +133,15 @@ fn default_basis() -> Vec<Basis> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Basis {
-    /// The final database.
+    /// The final database equals the expected one.
     Db,
     /// Assertions about the final state.
     EnvAssertion,
-    /// Statements for an LLM judge.
+    /// The statements for an LLM judge; not graded here.
     NlAssertion,
-    /// The gold calls.
+    /// The agent made all gold calls.
     Action,
-    /// The required information.
+    /// The agent communicated all required texts.
     Communicate,
 }
 
@@ -154,7 +155,8 @@ pub struct GoldAction {
     pub name: String,
     /// Arguments as an object.
     pub arguments: Value,
-    /// Names of the arguments to compare; `None` compares all arguments of the call.
+    /// Names of the arguments to compare; `None` compares the arguments that the agent's call
+    /// contains.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }
@@ -164,7 +166,7 @@ pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// Puts a tab before each non-blank line, as in the original.
+/// Text that is displayed with a tab before each non-blank line, as in the original.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -206,7 +208,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Returns why the task cannot be played, or `None` if it can.
+    /// Returns the reason why the task cannot be played, or `None` if it can be played.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());

@@ -19,7 +19,8 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `tau2`.
 ///
-/// It has only the scripted user, unless a program adds language models:
+/// The built-in kind offers only the scripted user. A program can add users simulated by language
+/// models:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +40,7 @@ pub struct Tau2Kind {
 }
 
 impl Tau2Kind {
-    /// Adds users simulated by language models.
+    /// Enables `user.kind = "model"`; `open` creates the language model.
     #[must_use]
     pub fn with_chat(self, open: OpenChat) -> Self {
         Self { chat: Some(open) }
@@ -71,12 +72,12 @@ pub struct Tau2Settings {
     pub domain: Tau2Domain,
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must communicate a task's information. The original mostly leaves this to
-    /// an LLM judge.
+    /// Whether the agent must communicate a task's required texts. In the original, an LLM judge
+    /// checks this for most tasks.
     pub information: bool,
     /// Simulated user; unused in `telecom`.
     pub user: Tau2User,
-    /// Failed calls after which an episode ends unsolved.
+    /// Number of failed calls at which an episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_errors: usize,
     /// Expert for demonstrations.
@@ -87,8 +88,8 @@ pub struct Tau2Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {
-    /// Fraction of demonstrations without the last change, which leaves RL mistakes to correct
-    /// after SFT.
+    /// Fraction of demonstrations in which the expert omits the last call that changes the
+    /// database, so that after SFT the policy still makes mistakes that RL can correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
 }

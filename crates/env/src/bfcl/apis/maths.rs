@@ -46,7 +46,8 @@ const FACTORS: [(&str, f64); 12] = [
     ("fahrenheit_to_celsius", 5.0 / 9.0),
 ];
 
-/// Turns a `TypeError` into an error result with this text.
+/// Wraps a value as the method's result, and replaces a `TypeError` by an error result with this
+/// text.
 fn or_error(result: Result<Value, Raise>, text: &str) -> Result<Value, Raise> {
     match result {
         Ok(value) => Ok(dict([("result", value)])),

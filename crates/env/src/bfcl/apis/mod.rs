@@ -56,7 +56,7 @@ impl Api {
         Self::Vehicle,
     ];
 
-    /// Returns the Python class.
+    /// Returns the name of the API's Python class in the package.
     pub fn class(self) -> &'static str {
         match self {
             Self::Files => "GorillaFileSystem",
@@ -70,12 +70,12 @@ impl Api {
         }
     }
 
-    /// Finds an API by Python class.
+    /// Finds an API by the name of its Python class.
     pub(crate) fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// Returns the file name in `multi_turn_func_doc`.
+    /// Returns the name of the API's file in the package's folder `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -126,7 +126,8 @@ enum State {
 }
 
 impl Instance {
-    /// Creates a scenario's start state; `long` is the padding of data and results, if any.
+    /// Creates an API in the start state that the scenario describes. `long` is the padding for
+    /// `long_context` tasks; `None` adds none.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -143,7 +144,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the method's exception, or an error for an unknown method.
+    /// Returns the exception that the method raises, or an `AttributeError` for an unknown method.
     pub fn call(
         &mut self,
         method: &str,
@@ -183,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, which are graded.
+    /// Returns the API object's public attributes, which the grader compares.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),
@@ -227,8 +228,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that the original shares between the instances in a process. Only replays
-/// keep them.
+/// Changes to objects that the original shares between all episodes of a process. Replays carry
+/// them over to the next episode; normal episodes start without them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

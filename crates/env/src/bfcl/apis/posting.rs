@@ -36,7 +36,8 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// The list of mentions that all posts without mentions share in the original.
+    /// Mentions of posts created without `mentions`. The original stores one list object in all of
+    /// them, so mentions added to one such post appear in the others.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

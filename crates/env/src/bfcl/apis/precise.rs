@@ -5,7 +5,7 @@ use num_bigint::{BigInt, BigUint, Sign};
 use super::{Class, error};
 use crate::python::values::{Order, Raise, Value, compare, dict, float_of, int_of};
 
-/// Maximum digits; the original would take very long for more.
+/// Maximum precision in digits. The original has no maximum, but takes very long for more digits.
 const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
@@ -34,7 +34,7 @@ impl Real {
         !self.infinite && self.mantissa.bits() == 0
     }
 
-    /// Converts numbers exactly and rounds strings to `precision`.
+    /// Converts a Python value: numbers exactly, strings rounded to `precision` bits.
     fn of(value: &Value, precision: u64) -> Result<Self, Raise> {
         let cannot = || Raise::type_error(format!("cannot create mpf from {}", value.repr()));
         Ok(match value {
@@ -205,7 +205,8 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// Returns the first digits, truncated, and the decimal exponent.
+    /// Returns the first `digits` decimal digits, truncated rather than rounded, and the decimal
+    /// exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
         // Enough decimals for numbers of any size.
@@ -225,7 +226,8 @@ impl Real {
     }
 }
 
-/// Rounds half to even; returns true if the integer part gains a digit.
+/// Rounds to `digits` digits, half to even. Returns true if the rounding carries into a new first
+/// digit, as in `999` to `100`.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');

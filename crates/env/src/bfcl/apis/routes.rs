@@ -190,7 +190,7 @@ pub(super) const CITIES: [(&str, &str); 23] = [
     ("Tokyo", "HND"),
 ];
 
-/// Units of each currency per dollar, and whether the original has an integer.
+/// Units of each currency per US dollar, and whether the original writes the rate as an integer.
 const RATES: [(&str, f64, bool); 10] = [
     ("RMB", 7.0, true),
     ("EUR", 0.8, false),

@@ -94,7 +94,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// Fixed for reproducible episodes; the original uses the current date.
+/// Date of all episodes, fixed to make them reproducible; the original uses the current date.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
 #[derive(Clone, Debug)]

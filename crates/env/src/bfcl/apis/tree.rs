@@ -1,8 +1,9 @@
-//! Directories and files, which several directories may share as in Python.
+//! Directories and files. As with objects in Python, several directories may contain the same file
+//! or directory.
 
 use crate::python::values::{Dict, Raise, Value, dict};
 
-/// Maximum number of visited entries, because a directory copied into itself is infinite.
+/// Maximum number of entries that a walk visits, because a directory copied into itself never ends.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
@@ -118,7 +119,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits parents before their children.
+    /// Calls `visit` for each entry below a directory, parents before their children.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -148,7 +149,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns a directory's value, or `None` if it contains itself.
+    /// Returns a directory as a nested dictionary, or `None` if it contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

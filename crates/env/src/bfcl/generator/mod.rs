@@ -1,7 +1,7 @@
 //! Generates tasks for BFCL's APIs, without the package's data.
 //!
-//! A task is drawn again if one of its calls fails. The calls decide the split ([`SPLITS`]), so no
-//! call sequence is in two splits.
+//! A task is redrawn if one of the expert's calls fails. A hash of the gold calls decides the split
+//! ([`SPLITS`]), so no sequence of gold calls is in two splits.
 
 mod car;
 mod files;
@@ -28,18 +28,20 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum draws per task; about one in four falls into the wanted split.
+/// Maximum number of draws per task, because a draw counts only if it falls into the wanted split;
+/// about one in four does.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclLevel {
-    /// One request that states all values.
+    /// One request, whose text contains all values that the calls need.
     Easy,
-    /// Two requests to one API, with values to look up.
+    /// Two requests to one API; some needed values must first be looked up by other calls.
     Medium,
-    /// Two or three requests to two APIs, with more unneeded functions.
+    /// Two or three requests to two APIs; the model sees more functions that it does not need than
+    /// at the other levels.
     Hard,
 }
 
@@ -69,13 +71,15 @@ pub struct BfclGenerator {
     pub seed: u64,
     /// APIs to use; empty means all eight.
     pub apis: Vec<Api>,
-    /// Difficulty levels, equally frequent.
+    /// Difficulty levels; each gets an equal share of the tasks.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks that first lack a value, so the right reply is text.
+    /// Fraction of tasks in which one request omits a needed value, so that the right reply is to
+    /// ask for it in text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks that first lack a function, so the right reply is text.
+    /// Fraction of tasks in which a needed function is missing at first, so that the right reply is
+    /// to say so in text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.

@@ -7,7 +7,8 @@ use crate::python::values::{Dict, Value};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) says: String,
-    /// A message without a needed value, and one that supplies it.
+    /// For tasks with a missing value: a message that omits a needed value, and the message that
+    /// supplies it later.
     pub(super) vague: Option<[String; 2]>,
     pub(super) calls: Vec<Call>,
 }
@@ -16,7 +17,8 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// Whether the request is graded; false for lookups, which other calls may replace.
+    /// Whether the call is a gold call; false for a lookup, because the model may find the value by
+    /// other calls.
     pub(super) is_graded: bool,
 }
 
@@ -55,7 +57,7 @@ impl Request {
     }
 }
 
-/// An API's start state and independent requests to it.
+/// Start state of an API, and requests to it that do not depend on each other.
 pub(super) struct Scene {
     pub(super) config: Dict,
     pub(super) requests: Vec<Request>,

@@ -78,7 +78,8 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Returns the calls and values, or `None` unless every line is `assert call == value`.
+/// Returns the calls and their expected values, or `None` if any assertion has another form than
+/// `assert call == value`.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {

@@ -1,5 +1,5 @@
-//! Tasks from the user's files: QuixBugs, HumanEval, MBPP, or generated JSON lines (which have
-//! `checks`).
+//! Tasks from the user's files: QuixBugs, HumanEval, MBPP, or JSON lines with `checks`, as
+//! `turnwise env generate coding` writes them.
 
 mod functions;
 mod quixbugs;
@@ -17,7 +17,8 @@ use super::language::Language;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for checking a known fix.
+/// Limit in CPU seconds for evaluating a task's expected values, and for running its checks on the
+/// known fix.
 const SECONDS: f64 = 5.0;
 
 struct Draft {
@@ -26,14 +27,14 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Tasks read from files; those of data sets (`drafts`) still need checks.
+/// Tasks read from files. Those of public data sets (`drafts`) have no evaluated checks yet.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,
     drafts: Vec<Draft>,
 }
 
-/// Reports skipped tasks to `note`.
+/// Reads tasks from a file or folder, and reports skipped tasks to `note`.
 pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvError> {
     if path.is_dir() {
         Ok(Read { drafts: quixbugs::read(path)?, own: Vec::new() })
@@ -43,7 +44,7 @@ pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, En
 }
 
 impl Read {
-    /// Returns the languages of the tasks; all data sets need Python.
+    /// Returns the languages of the tasks. The public data sets contain only Python tasks.
     pub(super) fn languages(&self) -> Vec<Language> {
         let own = self.own.iter().map(|task| task.language);
         let mut needed: Vec<Language> = Vec::new();

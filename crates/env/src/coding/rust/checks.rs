@@ -1,13 +1,14 @@
 //! Evaluates calls on a crate with `rustc`, without cargo or dependencies.
 //!
-//! A generated program prints each call's `{:?}` text. Expected values never enter the sandbox.
+//! A generated program writes the `{:?}` text of each call's value. The expected values stay
+//! outside the sandbox, so that the code under test cannot read them.
 
 use std::fmt::Write as _;
 
 use turnwise_sandbox::{Command, Files, Outcome, Rust};
 
-/// Flags for fast compilation and small programs. Newer compilers bundle a linker that needs
-/// `/proc`, so `bfd` is used.
+/// Compiler flags for fast compilation and small programs. They select the linker `bfd`, because
+/// the linker bundled with newer compilers needs `/proc`, which the sandbox lacks.
 pub(in super::super) const FLAGS: &str = "--edition 2021 -C debuginfo=0 -C opt-level=0 -C codegen-units=1 -C strip=debuginfo -C link-arg=-fuse-ld=bfd -A warnings";
 
 pub(in super::super) const PANIC: &str = "!panic";
@@ -25,7 +26,7 @@ pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     Command::shell(&line)
 }
 
-/// Adds the files that evaluate the calls, replacing files of the same name.
+/// Adds the program that evaluates the calls, and removes any other files from its folder.
 pub(in super::super) fn files(mut files: Files, name: &str, calls: &[String]) -> Files {
     files.retain(|path, _| path != FOLDER && !path.starts_with(&format!("{FOLDER}/")));
     files.insert(format!("{FOLDER}/main.rs"), program(name, calls).into_bytes());
@@ -49,7 +50,7 @@ fn program(name: &str, calls: &[String]) -> String {
     text
 }
 
-/// Returns the values up to the first call that did not finish.
+/// Returns the values of the calls before the first one that did not finish.
 pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
     let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);

@@ -1,7 +1,7 @@
 //! Built-in Rust libraries with the calls that check them.
 //!
-//! Compiling a defect takes 0.2 s, so the results are recorded (`record`); a test compiles them
-//! again.
+//! Compiling a library with a defect takes 0.2 s, so each library has a file `record` with the
+//! results of its calls. A test recomputes these results.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ pub(in super::super) struct Defect {
     pub(in super::super) digest: String,
 }
 
-/// Values of all calls and, for each defect's digest, the first failing call with its value, which
-/// is `None` if the call does not finish.
+/// Recorded results of a library: the values of all calls and, by the digest of each defect, the
+/// index of the first call that fails and its wrong value (`None` if the call does not finish).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Record {
     pub(in super::super) values: Vec<String>,
@@ -57,7 +57,8 @@ impl Library {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns the library's defects, some of which do not compile or change no value.
+    /// Returns all possible defects of the library, including ones that do not compile and ones
+    /// that change no call's value.
     pub(in super::super) fn defects(&self) -> Vec<Defect> {
         let of_source = |(path, source): &(&'static str, &'static str)| {
             let path = *path;
@@ -79,7 +80,8 @@ impl Library {
 }
 
 impl Record {
-    /// Parses tab-separated lines `value TEXT` and `DIGEST CALL VALUE`.
+    /// Parses tab-separated lines: `value TEXT` for each call in order, and `DIGEST CALL VALUE` for
+    /// the first failing call of each defect.
     pub(super) fn parse(text: &str) -> Self {
         let mut record = Self::default();
         for line in text.lines() {

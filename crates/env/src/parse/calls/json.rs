@@ -7,8 +7,8 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
-/// `arguments` or `parameters` may be any JSON, or JSON in a string as in OpenAI's API; default
-/// `{}`.
+/// Converts a JSON object to a call. `arguments` (or `parameters`) may be any JSON value, or a
+/// string that contains JSON, as in OpenAI's API; the default is `{}`.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
     let Some(Value::String(name)) = fields.remove("name") else { return Err("the call has no `name`") };

@@ -8,8 +8,8 @@ use super::json;
 /// Llama 3 writes this before calls of built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Parses objects, optionally separated by semicolons, or a list. If other text comes first, there
-/// are no calls.
+/// Parses JSON objects, optionally separated by semicolons, or a JSON list of objects. A response
+/// that starts with other text has no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

@@ -44,7 +44,8 @@ impl CallFormat {
         }
     }
 
-    /// Writes calls without the outermost [`CallFormat::Hermes`] tags, which templates contain.
+    /// Writes calls. In the format [`CallFormat::Hermes`], the first opening tag and the last
+    /// closing tag are omitted, because templates contain them.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),

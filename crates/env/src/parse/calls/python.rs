@@ -1,7 +1,7 @@
 //! Tool calls as a Python list with named arguments (Llama 3.2, Llama 4, BFCL).
 //!
-//! Values are Python literals, with string keys in dictionaries, or JSON's `true`, `false` and
-//! `null`. Nothing is executed.
+//! Values are Python literals, in which the keys of dictionaries must be strings, or JSON's `true`,
+//! `false` and `null`. Nothing is executed.
 
 use serde_json::{Map, Number, Value};
 use turnwise_core::ToolCall;

@@ -31,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// Removes underscores; `None` if one is not between digits.
+/// Removes underscores from a number, or returns `None` if an underscore is not between two digits.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);

@@ -17,7 +17,7 @@ pub trait Caller {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the method's exception.
+    /// Returns the exception that the method raises.
     fn call(
         &mut self,
         object: &str,
@@ -34,7 +34,7 @@ fn unknown(name: &str) -> Raise {
 /// `eval(expression)`
 ///
 /// # Errors
-/// Returns the expression's exception.
+/// Returns the exception that the expression raises.
 pub fn evaluate(expression: Expression, caller: &mut impl Caller) -> Result<Value, Raise> {
     let items = |items: Vec<Expression>, caller: &mut _| -> Result<Vec<Value>, Raise> {
         items.into_iter().map(|item| evaluate(item, caller)).collect()

@@ -7,7 +7,8 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum bits of an integer; Python refuses to print such large ones.
+/// Maximum bits of an integer. No result needs a larger one, because Python refuses to print
+/// integers of this size.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {
@@ -63,8 +64,8 @@ pub(super) fn integer(value: BigInt) -> Value {
 /// `base ** exponent`
 ///
 /// # Errors
-/// Returns a `TypeError` unless both are numbers, or Python's `OverflowError` or
-/// `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number, and an `OverflowError` or
+/// `ZeroDivisionError` in the same cases as Python.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {
         let (left, right) = (base.type_name(), exponent.type_name());

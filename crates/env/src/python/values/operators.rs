@@ -72,7 +72,7 @@ fn arithmetic(
 /// `left + right`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types.
+/// Returns a `TypeError` if Python does not support `+` for the operand types.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
@@ -80,7 +80,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left += right` for numbers and strings, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types.
+/// Returns a `TypeError` if Python does not support `+=` for the operand types.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -126,7 +126,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// `left * right`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types, or a `MemoryError` for long repetitions.
+/// Returns a `TypeError` if Python does not support the operand types, and a `MemoryError` if a
+/// repeated sequence would be too long.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -168,7 +169,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
 /// `left / right`
 ///
 /// # Errors
-/// Returns a `TypeError` unless both are numbers, or a `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number, and a `ZeroDivisionError` if `right` is 0.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));
@@ -222,7 +223,7 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
 /// `left ORDER right`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types.
+/// Returns a `TypeError` if Python does not compare values of these types.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -264,7 +265,7 @@ fn nearest(number: &Number) -> f64 {
 /// `left < right`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types.
+/// Returns a `TypeError` if Python does not compare values of these types.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
@@ -272,7 +273,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
 /// `item in container`
 ///
 /// # Errors
-/// Returns a `TypeError` for unsuitable types.
+/// Returns a `TypeError` if Python does not support `in` for these types.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -342,10 +343,10 @@ pub fn sum(values: &Value) -> Result<Value, Raise> {
     iterate(values)?.iter().try_fold(Value::Int(0), |total, item| add(&total, item))
 }
 
-/// Returns the string on which a method is called.
+/// Returns the text of the value on which a string method is called.
 ///
 /// # Errors
-/// Returns an `AttributeError` for other types.
+/// Returns an `AttributeError` if the value is not a string.
 pub fn str_method<'a>(value: &'a Value, method: &str) -> Result<&'a str, Raise> {
     value.as_str().ok_or_else(|| Raise::no_attribute(value, method))
 }

@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other class; no code catches these.
+    /// Any other class, which no code of the environments catches.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,
@@ -61,7 +61,7 @@ impl Raise {
         Self::new(Class::Attribute, text)
     }
 
-    /// Creates the error of a value that contains itself.
+    /// Creates the error that Python raises for a value that contains itself.
     pub fn recursion() -> Self {
         Self::new(Class::Other, "maximum recursion depth exceeded")
     }

@@ -7,7 +7,7 @@ use crate::python;
 
 const MOST_DIGITS: usize = 4300;
 
-/// A value that is not valid JSON.
+/// Error for a value that cannot be written as valid JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotJson;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use num_bigint::BigInt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A Python value. `==` is Python's: `1 == 1.0 == True`, and the order of dictionaries and sets
-/// does not matter.
+/// A Python value. `==` compares as in Python: `1 == 1.0 == True`, and dictionaries and sets are
+/// equal in any order of their entries.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// `None`
@@ -30,7 +30,7 @@ pub enum Value {
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
-    /// A number of another type, such as `decimal.Decimal`, as text.
+    /// A number of a type that is not listed above, such as `decimal.Decimal`, kept as text.
     Opaque {
         /// Type name.
         class: &'static str,
@@ -59,7 +59,7 @@ impl Dict {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns a key's value mutably.
+    /// Returns a mutable reference to a key's value.
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
@@ -180,7 +180,8 @@ impl Value {
         }
     }
 
-    /// Compares values and all nested types, ignoring the order of dictionaries.
+    /// Returns true if values and types are equal at all nesting levels, so that `1` differs from
+    /// `1.0`. The order of dictionary entries does not matter.
     pub(crate) fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))

@@ -1,4 +1,4 @@
-//! Runs a command on the host with limits of time and output.
+//! Runs a command on the host, with limits on its time and on the size of its output.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Engine, SweLimits};
 
-/// Seconds after which an abandoned container ends.
+/// Seconds after which a container ends by itself, in case nothing removed it.
 const LIFE_S: u32 = 86_400;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,8 @@ impl Engine {
         }
     }
 
-    /// Returns the command that prints `NAME:TAG` lines and fails unless the engine runs.
-    /// Apptainer's images are files, so they are not listed.
+    /// Returns the command that prints a line `NAME:TAG` for each image, and fails if the engine is
+    /// not running. For apptainer it prints no images, because these are files.
     pub(super) fn list(self) -> Vec<String> {
         match self.program() {
             Some(program) if self != Self::Apptainer => {
@@ -66,7 +66,8 @@ impl Engine {
         }
     }
 
-    /// Returns the command that starts a container without network or the image's entry point.
+    /// Returns the command that starts a container without network access and without running the
+    /// image's entry point.
     pub(super) fn start(self, start: &Start<'_>) -> Vec<String> {
         let Start { name, image, folder, limits, overlay } = start;
         let Some(program) = self.program() else { return Vec::new() };

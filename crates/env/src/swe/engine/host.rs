@@ -15,7 +15,7 @@ use super::{Engine, SweContainer, SweLimits, client};
 use crate::coding::NUL;
 
 const ENGINE_WALL: Duration = Duration::from_mins(5);
-/// Extra time for a client after its command's timeout.
+/// Time that the engine's client program gets beyond the timeout of the command that it runs.
 const GRACE: Duration = Duration::from_secs(15);
 const MOST_OUTPUT: usize = 16 << 20;
 
@@ -43,7 +43,7 @@ impl Ran {
     }
 }
 
-/// Container that is removed when dropped.
+/// A container, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(in super::super) struct Container {
     host: Arc<Host>,
@@ -57,7 +57,7 @@ enum Inner {
         image: String,
         overlay: TempDir,
     },
-    /// A folder with the copied repository.
+    /// A sandbox on a folder into which the repository was copied.
     Rootfs {
         sandbox: Sandbox,
         _copy: TempDir,
@@ -82,7 +82,7 @@ impl Host {
         &self.settings.repository
     }
 
-    /// Returns the engine's images, or an error with advice.
+    /// Returns the images that the engine has. The error says how to install or start the engine.
     pub(in super::super) fn listed(&self) -> Result<Listed, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
@@ -204,13 +204,15 @@ impl Listed {
     }
 }
 
-/// Returns an image's names: podman lists `docker.io/a/b:c` for `a/b:c`.
+/// Returns all names of a listed image, because podman lists the image `a/b:c` as
+/// `docker.io/a/b:c`.
 fn names(listed: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(listed), |name| name.split_once('/').map(|(_, rest)| rest))
 }
 
 impl Container {
-    /// Runs a shell script in the repository's folder. A failing script is not an error.
+    /// Runs a shell script in the repository's folder. A script that fails gives an `Ok` result
+    /// with its exit code.
     pub(in super::super) fn run(
         &self,
         script: &str,

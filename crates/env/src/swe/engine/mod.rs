@@ -23,7 +23,8 @@ pub enum Engine {
     Podman,
     /// `apptainer`, with `.sif` images.
     Apptainer,
-    /// The sandbox of `coding`, with unpacked image folders (Linux only).
+    /// No engine: the sandbox of the environment `coding` on folders with unpacked images (Linux
+    /// only).
     Rootfs,
 }
 
@@ -33,16 +34,16 @@ pub enum Engine {
 pub struct SweContainer {
     /// Container engine.
     pub engine: Engine,
-    /// Folder of the images of `apptainer` (`NAME.sif`) or `rootfs` (folders `NAME`). `NAME` is the
-    /// image name with `_` for `/` and `:`.
+    /// Folder of the images, for `apptainer` (files `NAME.sif`) and `rootfs` (folders `NAME`).
+    /// `NAME` is the image's name with each `/` and `:` replaced by `_`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<PathBuf>,
-    /// Image of SWE-bench instances without one; `{id}` is the lower-case instance id with `_1776_`
-    /// for `__`.
+    /// Image for SWE-bench instances whose record names none. `{id}` is the lower-case instance id
+    /// with `__` replaced by `_1776_`.
     pub image: String,
     /// Repository folder in the container.
     pub repository: String,
-    /// Skip instances without an image; if false, a missing image is an error.
+    /// Whether to skip instances whose image is missing; if false, a missing image is an error.
     pub skip_missing: bool,
 }
 
@@ -74,7 +75,7 @@ pub struct SweLimits {
     /// Number of processes and threads.
     #[schemars(range(min = 4, max = 32768))]
     pub processes: u32,
-    /// MiB of new files in the repository (`rootfs` only).
+    /// Maximum size of new files in the repository, in MiB (`rootfs` only).
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
     /// Characters of output shown to the agent; the middle of longer output is cut.

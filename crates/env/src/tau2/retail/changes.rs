@@ -1,4 +1,5 @@
-//! Tools that modify orders and users. As in the original, changes before an error persist.
+//! Tools that modify orders and users. As in the original, a tool that fails keeps the changes it
+//! made before the error.
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
@@ -52,7 +53,8 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Refunds an amount. Only gift cards have a balance.
+    /// Refunds an amount. Only a gift card's balance changes, because other payment methods have no
+    /// balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -109,8 +111,8 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs of items and their price difference, which is `None` if there are no
-    /// pairs.
+    /// Returns the pairs of old and new item, and the total price difference, which is `None` if
+    /// there are no pairs.
     fn difference(
         &self,
         order: usize,
@@ -331,7 +333,8 @@ impl Retail {
     }
 }
 
-/// Reads an address. Errors come in the order of the model's fields.
+/// Reads an address. Errors are listed in the field order of the original's class `UserAddress`,
+/// which differs from the order of the arguments.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

@@ -102,8 +102,8 @@ pub(super) struct Order {
     pub(super) exchange_new_items: Option<Vec<String>>,
     #[serde(default)]
     pub(super) exchange_payment_method_id: Option<String>,
-    /// Price difference of an exchange. It is an integer if nothing is exchanged, because the
-    /// original then rounds the integer 0.
+    /// Price difference of an exchange. If no items are exchanged, it is the integer 0 rather than
+    /// a float, as in the original.
     #[serde(default)]
     pub(super) exchange_price_difference: Option<serde_json::Number>,
     #[serde(default)]
@@ -128,7 +128,7 @@ pub struct Retail {
     pub(super) orders: BTreeMap<usize, Order>,
 }
 
-/// Compares two sets of changed rows. A changed row may equal the stored one.
+/// Compares two sets of changed rows. A row that is in only one set must equal the stored row.
 fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
     let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
         rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)
@@ -158,7 +158,7 @@ impl Retail {
         self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
     }
 
-    /// Returns the name (table and key) of each changed row, and the JSON that the original would
+    /// Returns each changed row: its name (table and key) and the JSON that the original would
     /// write.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ struct Changed<'a> {
     line: &'a Line,
 }
 
-/// The numbers are strings, as in the original.
+/// A line's data usage, as JSON. The numbers are written as strings, as in the original.
 #[derive(Serialize)]
 struct Usage<'a> {
     line_id: &'a str,
@@ -211,8 +211,8 @@ impl Carrier {
         Ok(format!("Payment request sent to the customer for bill {bill}"))
     }
 
-    /// Adds to the customer's draft bill. `made`, the number of bills created, replaces the
-    /// original's random ids.
+    /// Adds an amount to the customer's draft bill. New bills get an id from `made`, the number of
+    /// bills created so far, instead of the original's random id.
     fn charge(
         &mut self,
         customer: &Value,
@@ -288,7 +288,7 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Setup action of tasks.
+    /// Suspends a line because of an unpaid bill; a setup action of tasks.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,

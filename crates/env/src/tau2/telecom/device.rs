@@ -149,7 +149,7 @@ impl Phone {
         format!("Wi-Fi is now {}.", on(device.wifi_enabled))
     }
 
-    /// `None` if the app is not installed.
+    /// Returns an app's permissions, or `None` if the app is not installed.
     fn app(&self, name: &Value) -> Result<Option<Permissions>, Raise> {
         hashable(name)?;
         let app = name.as_str().and_then(|name| self.device.app_statuses.get(name));
@@ -249,7 +249,7 @@ impl Phone {
         self.with_bar(lines.join("\n"))
     }
 
-    /// `vpn` is the VPN server's performance.
+    /// Executes a tool of the phone. `vpn` is the performance that a new VPN connection gets.
     pub(super) fn call(
         &mut self,
         method: &Method,

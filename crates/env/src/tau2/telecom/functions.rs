@@ -9,7 +9,7 @@ use crate::python::values::{Raise, Value, float_of};
 struct Arguments<'a>(&'a FunctionCall);
 
 impl Arguments<'_> {
-    /// `None` (Python) for a missing argument.
+    /// Returns an argument's value, or Python's `None` if the argument is missing.
     fn get(&self, name: &str) -> Value {
         self.0.arguments.as_dict().and_then(|fields| fields.get_str(name)).cloned().unwrap_or_default()
     }
@@ -24,7 +24,7 @@ impl Arguments<'_> {
 }
 
 impl Telecom {
-    /// Calls a task's function, then synchronizes carrier and phone.
+    /// Calls a function of a task's setup or assertions, then synchronizes carrier and phone.
     pub(in crate::tau2) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         let arguments = Arguments(call);
         let name = call.func_name.as_str();

@@ -26,7 +26,8 @@ pub(super) const DONE_NAME: &str = "done";
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// VPN performance. As in the original, breaking one VPN connection affects all later ones.
+    /// Performance of new VPN connections. As in the original, a setup action that breaks one
+    /// connection also lowers it for all later ones.
     vpn: String,
     made: u32,
 }
@@ -60,7 +61,7 @@ impl Telecom {
         Ok(())
     }
 
-    /// Executes a carrier or phone tool without synchronizing.
+    /// Executes a tool of the carrier or the phone without synchronizing the two afterwards.
     pub(super) fn call_on(
         &mut self,
         side: Side,

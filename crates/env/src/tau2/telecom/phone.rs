@@ -194,7 +194,7 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Apps keep file order, as in the original.
+    /// Parses the phone's data. The apps keep their order in the file, as in the original.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
         // TOML tables are sorted by name.

@@ -14,11 +14,11 @@ pub use scripted::Scripted;
 
 use super::task::Tau2Task;
 
-/// Ends a conversation whose request is fulfilled.
+/// Text by which the user ends the conversation because the request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Ends a conversation that was transferred to another agent.
+/// Text by which the user ends the conversation because it was transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
-/// Ends a conversation whose subject the scenario does not cover.
+/// Text by which the user ends the conversation because the scenario does not cover what is asked.
 pub(crate) const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
 /// The agent's greeting, to which the user's first message replies.
@@ -34,7 +34,8 @@ pub fn ends(words: &str) -> bool {
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, greeting first; the user has replied to all but the last.
+    /// The agent's messages, starting with the greeting. The user has replied to all of them except
+    /// the last.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],

@@ -13,14 +13,14 @@ use crate::tau2::task::Tau2Task;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tau2UserKind {
-    /// Scripted user for training, deterministic per seed.
+    /// Scripted user for training; the episode's seed determines its random choices.
     #[default]
     Scripted,
     /// Language model at an OpenAI-compatible endpoint, prompted as in the original.
     Model,
 }
 
-/// User settings. All except `kind` are for `kind = "model"`.
+/// Settings of the simulated user. All except `kind` apply only to `kind = "model"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2User {
@@ -30,7 +30,8 @@ pub struct Tau2User {
     pub endpoint: String,
     /// The service's model name.
     pub model: String,
-    /// Environment variable with the API key; empty for none.
+    /// Name of the environment variable that contains the API key; empty if the service needs no
+    /// key.
     pub api_key_env: String,
     /// Sampling temperature (original: 0).
     #[schemars(range(min = 0.0, max = 2.0))]
@@ -61,10 +62,12 @@ impl Default for Tau2User {
     }
 }
 
-/// Function that replies to messages, each a role and a text.
+/// Function that sends messages to a language model and returns its reply. Each message is a role
+/// and a text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
-/// Opens the model of these settings ([`crate::tau2::Tau2Kind::with_chat`]).
+/// Function that opens the language model that the settings describe; pass it to
+/// [`crate::tau2::Tau2Kind::with_chat`].
 pub type OpenChat = Arc<dyn Fn(&Tau2User) -> Result<Chat, EnvError> + Send + Sync>;
 
 /// A user simulated by a language model.

@@ -1,6 +1,7 @@
 //! Converts instructions to the first person (`You are Ann` to `I am Ann`).
 
-/// Words in the second and the first person; the form of `you` depends on its neighbours.
+/// Pairs of a second-person word and its first-person form. `you` is not included, because it
+/// becomes `I` or `me` depending on the words around it.
 const WORDS: [(&str, &str); 12] = [
     ("your", "my"),
     ("yours", "mine"),
