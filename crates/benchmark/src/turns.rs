@@ -15,13 +15,13 @@ pub type Advantages = Vec<f64>;
 pub struct ScoredTurns {
     /// Batches with their training steps. Each has the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
-    /// Turns with a truth.
+    /// Turns with a true advantage, in batch order.
     pub turns: Vec<ScoredTurn>,
-    /// Distinct tasks.
+    /// Number of distinct tasks.
     pub tasks: usize,
-    /// Trajectories.
+    /// Number of trajectories.
     pub trajectories: usize,
-    /// Solved trajectories.
+    /// Number of solved trajectories.
     pub solved: usize,
 }
 
@@ -32,9 +32,9 @@ pub struct ScoredTurn {
     pub place: [usize; 4],
     /// Task index; tasks are numbered by first appearance.
     pub task: usize,
-    /// Trajectory index over all batches.
+    /// Trajectory index, counted over all batches in batch order.
     pub trajectory: usize,
-    /// Trajectory index in the data set.
+    /// Trajectory index in the order of the data set's lines.
     pub line: usize,
     /// Whether the task was solved.
     pub success: bool,
@@ -44,7 +44,7 @@ pub struct ScoredTurn {
     pub error: f64,
     /// `A*` estimated from each half of the continuations.
     pub halves: [f64; 2],
-    /// Continuations from the state before the turn.
+    /// Number of continuations from the state before the turn.
     pub k: usize,
     pub(crate) returns: Vec<f64>,
     pub(crate) reward: f64,
