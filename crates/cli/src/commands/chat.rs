@@ -185,7 +185,7 @@ struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// One token per request, to show each immediately.
+    /// Requests one token at a time, so that each is shown immediately.
     params: SamplingParams,
     longest: usize,
     context: usize,

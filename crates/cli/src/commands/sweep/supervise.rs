@@ -36,7 +36,7 @@ enum State {
     /// Waiting for a warm start or a slot.
     Waiting,
     Running(RunProcess),
-    /// Locked by another program; checked again at this time.
+    /// Locked by another program; the lock is checked again at this time.
     Held(Instant),
     Ended(End),
 }
