@@ -16,7 +16,8 @@
 //! * `lead` is only the tag, without the paper's sentence ("Now there's enough information to
 //!   answer"), which policies trained from scratch have never seen.
 //! * The outcome is the environment's return, not F1 with -1 for a malformed episode.
-//! * The estimator's invalid-action penalty is lost, because its advantage is replaced.
+//! * The estimator's invalid-action penalty has no effect, because the estimator's advantage is
+//!   replaced.
 //! * If the answer does not fit the context after a prompt, the gains before and after that prompt
 //!   are 0 (`igpo/unscored`).
 

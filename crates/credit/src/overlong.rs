@@ -17,7 +17,7 @@ use crate::CreditError;
 pub struct OverlongConfig {
     /// Maximum response tokens.
     pub limit: usize,
-    /// Tokens before the limit over which the penalty grows.
+    /// Number of tokens before the limit over which the penalty grows.
     pub buffer: usize,
     /// Penalty at and above the limit.
     #[serde(default = "one")]

@@ -1,7 +1,7 @@
-//! Privileged gap: self-distillation with the policy as its own teacher. A turn gets more credit in
-//! a success, and less blame in a failure, if hindsight raises its response's probability (Yang et
-//! al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et al. 2026,
-//! "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
+//! Privileged gap: self-distillation with the policy as its own teacher. If hindsight raises the
+//! probability of a turn's response, the turn gets more credit in a success and less blame in a
+//! failure (Yang et al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et
+//! al. 2026, "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
 //!
 //! Turn t has prompt `c` and response `y`; the hint `h`, which the agent did not have, precedes the
 //! prompt:
@@ -17,8 +17,8 @@
 //! * The hint is the actions of a successful trajectory of the group, as in SDPO (arXiv
 //!   2601.20802), or the reference answer; RLSD uses a reference solution, SDAR a retrieved skill.
 //! * `lambda` is constant; RLSD decreases it to 0 during training.
-//! * The defaults are ours: the abstracts and summaries that we had state neither `epsilon` nor
-//!   `lambda`.
+//! * The defaults are ours: we had only the papers' abstracts and summaries, which state neither
+//!   `epsilon` nor `lambda`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
@@ -52,7 +52,7 @@ pub struct PrivilegedGapConfig {
     /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Maximum deviation of `w_t` from 1.
+    /// Maximum deviation of the weight `w_t` from 1, by clipping.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
