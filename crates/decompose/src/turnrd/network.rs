@@ -30,7 +30,7 @@ pub(super) struct Dropout {
     pub(super) run: u64,
     pub(super) round: u64,
     pub(super) epoch: u64,
-    /// Sample number of each trajectory.
+    /// Index of each trajectory's sample, from which its dropout masks are seeded.
     pub(super) samples: Vec<u64>,
 }
 
