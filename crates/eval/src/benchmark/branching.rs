@@ -22,17 +22,19 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the mean variance in a state's smoothed variance, as a number of returns.
+/// Weight of the mean variance in a state's smoothed variance; it counts as much as this many
+/// returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchingSettings {
-    /// Trajectories per task.
+    /// Number of trajectories per task.
     pub samples: usize,
-    /// Continuations per state, at least 2.
+    /// Number of continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum continuations per task, including the pilot; 0 samples a fixed number per state.
+    /// Maximum number of continuations per task, including the pilot; 0 samples `continuations`
+    /// from every state.
     pub budget: usize,
     /// Discount of returns.
     pub gamma: f64,
@@ -41,33 +43,33 @@ pub struct BranchingSettings {
 /// Progress of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BranchProgress {
-    /// Tasks finished in this call.
+    /// Number of tasks finished in this call.
     pub tasks: usize,
-    /// Finished and planned continuations of the current task.
+    /// Numbers of finished and of planned continuations of the current task.
     pub continuations: [usize; 2],
-    /// Continuations in this call so far.
+    /// Number of continuations in this call so far.
     pub all_continuations: usize,
 }
 
 /// A task with its true advantages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchedTask {
-    /// Trajectories, with the rewards that credit uses.
+    /// Trajectories, with the rewards that credit assignment uses.
     pub trajectories: Vec<Trajectory>,
     /// True advantages, `[trajectory][turn]`.
     pub truth: Vec<Vec<TurnTruth>>,
-    /// States with continuations.
+    /// Number of states from which continuations were sampled.
     pub states: usize,
-    /// Sampled continuations.
+    /// Number of sampled continuations.
     pub continuations: usize,
-    /// Continuations that failed outside the policy.
+    /// Number of continuations in which the environment or the sampler failed.
     pub failed: usize,
     /// Seconds spent on playing and on continuations.
     pub seconds: [f64; 2],
 }
 
 /// Measures tasks, given with their indices, and passes each result to `done`. Sampling depends
-/// only on seed and index, so tasks may be split over calls.
+/// only on the seed and a task's index, so tasks may be split over several calls.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,

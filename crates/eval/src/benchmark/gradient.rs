@@ -1,4 +1,5 @@
-//! Compares the policy gradient of a method's advantages with that of the true advantages.
+//! Compares the policy gradient that a method's advantages give with the one that the true
+//! advantages give.
 //!
 //! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
 //! temperature; `g_i` is computed with the method's advantages, `h_i` with `A*`. Means are over
@@ -12,7 +13,7 @@
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, where `g` in
 //!   `E|g|^2` is the mean over `n` tasks. It is the expected cosine of one step with the true
 //!   gradient of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>`
-//!   contains 0, because then that gradient is unknown.
+//!   contains 0, because then the true gradient is unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -32,7 +33,7 @@ pub struct GradientScore {
     pub name: String,
     /// Cosine of the two gradients on the same turns.
     pub cosine: Option<Estimate>,
-    /// Cosine corrected for noise in the truth.
+    /// Cosine, corrected for noise in the true advantages.
     pub corrected: Option<Estimate>,
     /// Share of a task's gradient that tasks have in common.
     pub signal: Option<Estimate>,
@@ -122,7 +123,8 @@ impl<'a> Gradients<'a> {
         Ok(found)
     }
 
-    /// Returns the products with the true gradients, given one advantage per turn.
+    /// Returns the inner products of a method's gradients with the true ones, given one advantage
+    /// per turn.
     ///
     /// # Errors
     /// Returns errors of the learner.
@@ -206,7 +208,7 @@ impl Products {
         common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))
     }
 
-    /// Scores the method for steps of `tasks_per_step` tasks.
+    /// Scores the method, assuming that a training step averages over `tasks_per_step` tasks.
     pub fn score(&self, name: &str, tasks_per_step: usize, settings: &ScoreSettings) -> GradientScore {
         let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
             estimate(settings, self.own.len(), |drawn| statistic(drawn))
@@ -253,8 +255,8 @@ fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean product of a task with itself, and that with other tasks; `None` for fewer than
-/// two tasks.
+/// Returns the mean inner product of a task's two gradients, and that of the gradients of two
+/// different tasks; `None` for fewer than two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);

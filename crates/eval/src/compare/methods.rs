@@ -12,9 +12,9 @@ use crate::statistics::{Bootstrap, Interval, iqm, mean};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// Other runs on these tasks.
+    /// To other runs of the method, on these tasks.
     Seeds,
-    /// This run on other tasks.
+    /// To other tasks, with this run.
     Tasks,
 }
 
@@ -38,7 +38,8 @@ pub struct MethodResult {
     pub method: String,
     /// Its runs.
     pub seeds: Vec<Seed>,
-    /// Population of the intervals: tasks if there is only one seed.
+    /// What the intervals generalize to: other tasks if there is only one seed, otherwise other
+    /// seeds.
     pub over: Over,
     /// Success rate on the panel, averaged over seeds.
     pub success: Estimate,
