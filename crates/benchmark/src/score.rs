@@ -3,17 +3,18 @@
 //! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (after
 //!   subtracting the trajectory's mean). The correlations within trajectories are undefined for
 //!   methods that give all turns of a trajectory the same advantage (GRPO, RLOO).
-//! * Corrected correlations are divided by the square root of the truth's reliability
-//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), where `r` is the correlation of the two half
-//!   estimates (for Spearman's, of their ranks).
+//! * Corrected correlations are divided by the square root of the truth's reliability,
+//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910). `r` is the correlation of the two half estimates
+//!   of `A*` or, for Spearman's correlation, of their ranks.
 //! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
 //!   twice its standard error; a turn with `x = 0` counts as half correct.
 //! * Slope of `y` on `x`, which noise in the truth does not bias.
 //! * Noise: the fraction of the variance of `x` that `A*` does not explain, `1 - r_c^2` with the
 //!   corrected correlation `r_c`.
-//! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
-//!   `y^2 - e^2`, where `b` is the least-squares factor over all turns and `e` the standard error
-//!   of `y`. The result is 0 for the truth itself and 1 for a method that gives no credit.
+//! * Errors by turn index and outcome: the square root of the mean of `(b x - y)^2 - e^2`, divided
+//!   by the same of `y^2 - e^2`. `b` is the factor that fits `b x` to `y` over all turns by least
+//!   squares, and `e` the standard error of `y`. The error is 0 for the truth itself and 1 for a
+//!   method that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because a task's turns are dependent.
 
@@ -89,7 +90,7 @@ pub struct MethodScore {
     pub slope: Option<Estimate>,
     /// Fraction of the advantages' variance that `A*` does not explain.
     pub noise: Option<f64>,
-    /// Errors by turn index and outcome.
+    /// Errors on subsets of the turns, by turn index and by outcome.
     pub errors: Vec<PartError>,
 }
 
