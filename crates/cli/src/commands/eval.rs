@@ -51,7 +51,7 @@ pub(crate) struct EvalArgs {
     /// (ReAct that reflects after a failure and retries).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
-    /// Maximum Reflexion trials per task [default: 3].
+    /// Maximum number of Reflexion trials per task [default: 3].
     #[arg(long)]
     trials: Option<usize>,
     /// Splits to evaluate [default: from the config].
@@ -202,8 +202,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that would replace training's own evaluation by a different one, because
-/// `turnwise compare` and `train.keep_best` read that file.
+/// Rejects an output that would replace the evaluation made during training by a different one,
+/// because `turnwise compare` and `train.keep_best` read that file.
 fn check_replaced(
     path: &Path,
     policy: &Path,

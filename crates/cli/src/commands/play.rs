@@ -165,7 +165,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns the task whose id contains the requested text, or a split's tasks shuffled by the seed.
+/// Returns the task whose id contains the requested text or, without such a request, the tasks of a
+/// split, shuffled by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {

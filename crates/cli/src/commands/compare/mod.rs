@@ -20,8 +20,9 @@ use crate::ui::{self, Ui};
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
 /// paired tests and learning curves.
 ///
-/// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
-/// only finished runs count, or with --at, only the runs evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` are seeds of one method. From a folder or
+/// sweep, only finished runs are compared; with --at, those evaluated at that step are compared
+/// instead, finished or not.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).

@@ -38,7 +38,7 @@ pub(crate) struct SweepArgs {
     /// Number of runs to train in parallel, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Maximum retries of a failed run.
+    /// Maximum number of retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
     /// Train only the run with this number (counted from 0), for job arrays.

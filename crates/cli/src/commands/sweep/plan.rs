@@ -97,8 +97,9 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments for a shared warm start: those of one of its runs, but with SFT only. The
-/// warm start evaluates just one task, because every run evaluates the trained policy again.
+/// Returns the arguments for a shared warm start: the arguments of a run that uses it, changed to
+/// train only SFT. The warm start evaluates just one task, because every run evaluates the trained
+/// policy again.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));

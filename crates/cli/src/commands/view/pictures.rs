@@ -20,12 +20,13 @@ use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
 
-/// Maximum bytes of an embedded image, and of all images in a message.
+/// Maximum size in bytes of an embedded image, and of all images in a message together.
 const LARGEST: u64 = 4 << 20;
 
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Maximum bytes of a text that an image is drawn from; all Sokoban rooms are shorter.
+/// Maximum length in bytes of a text from which an image is drawn; the text of any Sokoban room is
+/// shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
