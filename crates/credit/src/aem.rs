@@ -101,7 +101,7 @@ pub struct AemConfig {
     /// Strength of the modulation, `lambda`.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
-    /// Added to both denominators.
+    /// Constant `eps` that is added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Minimum spread of the scope's entropies, in nats; if the spread is smaller, advantages are

@@ -34,7 +34,8 @@ pub enum Assignment {
     FirstMatch,
 }
 
-/// Matching of anchor states. Threshold, assignment and autojunk apply only to `similarity`.
+/// How anchor states are matched. Threshold, assignment and autojunk apply only to the matching
+/// `similarity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {

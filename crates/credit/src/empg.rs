@@ -28,7 +28,7 @@ pub struct EmpgConfig {
     /// Weight of the bonus for a confident next turn.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
-    /// Added to the entropy range before dividing by it, `eps`.
+    /// Constant `eps` that is added to the entropy range before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

@@ -35,7 +35,7 @@ pub struct GigpoConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Samples over which the episode-level mean and standard deviation are computed.
@@ -49,7 +49,7 @@ pub struct GigpoConfig {
     pub invalid_penalty: f64,
     /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Matching of anchor states.
+    /// How anchor states are matched.
     pub anchor: AnchorConfig,
 }
 

@@ -26,7 +26,7 @@ pub struct GrpoConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Samples over which the mean and standard deviation are computed.

@@ -99,7 +99,7 @@ pub struct HasConfig {
     pub signal: ProgressSignal,
     /// How a credit is compared with the group's other credits at the same turn index.
     pub baseline: TurnBaseline,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Minimum standard deviation at a turn index, so that noise is not amplified; 0, as in the

@@ -58,7 +58,7 @@ pub struct HgpoConfig {
     /// Degrees of freedom of the standard deviation: 0 (population) or 1 (sample).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Penalty of an invalid turn.

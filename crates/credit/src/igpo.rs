@@ -53,7 +53,7 @@ pub struct IgpoConfig {
     /// Unscored text between prompt and answer. Trailing spaces become part of the answer's first
     /// token.
     pub lead: String,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

@@ -25,7 +25,8 @@ impl StateValues {
 /// Model inputs that a method requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Value of the state before each turn, which the rollout estimates and stores in the turn.
+    /// Value of the state before each turn, which is estimated during the rollout and stored in the
+    /// turn.
     pub state_values: Option<StateValues>,
     /// A critic's value per response token.
     pub values: bool,
@@ -55,7 +56,8 @@ impl RequiredInputs {
     }
 }
 
-/// Request to score tokens like a turn's response, after its exact or an extended prompt.
+/// Request to score tokens as if they were a turn's response, after the turn's exact prompt or an
+/// extended one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.

@@ -66,7 +66,7 @@ pub struct OutlierConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// How anchor states are matched. The default is `credit.estimator.anchor` if the estimator has

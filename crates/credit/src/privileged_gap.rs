@@ -30,7 +30,7 @@ const NAME: &str = "privileged-gap";
 
 const HINT: &str = "{hint}";
 
-/// Hint for the teacher, hidden from the agent.
+/// Hint that only the teacher sees, not the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
@@ -45,9 +45,9 @@ pub enum Hint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivilegedGapConfig {
-    /// Content of the hint.
+    /// What the hint contains.
     pub hint: Hint,
-    /// Text before the teacher's prompt; `{hint}` is replaced.
+    /// Text before the teacher's prompt; `{hint}` in it is replaced by the hint.
     pub preamble: String,
     /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -92,7 +92,8 @@ fn peer(group: &Group, member: usize) -> Option<String> {
     best.success.then(|| actions.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the teacher's mean log-prob minus the agent's; `None` if not scored.
+/// Returns the response's mean log-prob under the teacher minus that under the agent; `None` if the
+/// teacher did not score it.
 fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
     let pairs = teacher.iter().zip(&turn.old_logprobs);
     let sum: f64 = pairs.map(|(&teacher, &own)| f64::from(teacher) - f64::from(own)).sum();

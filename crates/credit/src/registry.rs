@@ -93,7 +93,7 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method of another crate, looked up in the [`Registry`].
+            /// A method that another crate added, looked up in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),

@@ -1,4 +1,4 @@
-//! Trajectory returns, invalid-action penalties, and populations.
+//! Trajectory returns, invalid-action penalties, and the populations of samples that are compared.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -13,7 +13,7 @@ pub enum Population {
     /// Trajectories, each counted once.
     #[default]
     Trajectory,
-    /// Turns, so long trajectories count more (verl-agent).
+    /// Turns, each counted once, so long trajectories count more (verl-agent).
     Turn,
 }
 

@@ -17,8 +17,9 @@ use crate::CreditError;
 /// DAPO: dynamic sampling, a higher upper clip bound and a length penalty.
 ///
 /// DeepSWE: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by the
-/// number of sequences, rejection of one-outcome groups, compact filtering. Its loss is also
-/// divided by the maximum length, which AdamW cancels out.
+/// number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also divides
+/// its loss by the maximum length; this is left out, because a constant factor does not change
+/// AdamW's updates.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
