@@ -189,8 +189,9 @@ impl Client {
         }
     }
 
-    /// Returns the wait before retry `attempt` (from 1). It doubles with each attempt, up to
-    /// `backoff_max_s`; seeded jitter shortens it by up to half.
+    /// Returns the wait before retry `attempt` (from 1). The wait doubles with each attempt, up to
+    /// `backoff_max_s`, and is then shortened at random by up to half; the seed decides by how
+    /// much.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

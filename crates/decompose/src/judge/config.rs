@@ -45,11 +45,11 @@ pub struct JudgeConfig {
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
     /// Maximum fraction of questions without scores; 1 never stops the run. The run stops if the
-    /// fraction is exceeded twice: among the last 20 questions sent (checked once there are 8), and
-    /// among the current batch's questions so far, in which cache hits count as answered.
+    /// fraction is exceeded both among the last 20 questions sent (once there are 8) and among all
+    /// questions of the current batch so far. Cache hits in the batch count as answered.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
-    /// Maximum concurrent requests.
+    /// Maximum number of concurrent requests.
     #[schemars(range(min = 1, max = 256))]
     pub concurrency: usize,
 }

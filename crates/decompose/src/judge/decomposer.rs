@@ -208,7 +208,8 @@ impl Judge {
         scores
     }
 
-    /// Sends a request with retries, calling `failed` on each failure; `Err` has the last reason.
+    /// Sends a request with retries, calling `failed` on each failure; `Err` has the reason of the
+    /// last failure.
     fn tries<T>(
         &self,
         key: &Key,

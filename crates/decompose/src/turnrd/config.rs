@@ -62,7 +62,7 @@ pub struct TurnRdConfig {
     /// Feed-forward width as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Maximum turns in a trajectory, and number of learned positions.
+    /// Maximum number of turns in a trajectory, which is also the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Dropout rate in training, rounded to a multiple of 1/65536.
