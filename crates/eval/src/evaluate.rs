@@ -74,7 +74,7 @@ pub struct KindResult {
     /// Success rate.
     #[serde(flatten)]
     pub success: Rate,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
 }
 
@@ -104,7 +104,7 @@ pub struct Evaluation {
     /// among those played completely and without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
     /// Mean outcome return.
     pub mean_return: f64,

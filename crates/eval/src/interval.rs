@@ -8,9 +8,9 @@ const Z: f64 = 1.959_963_984_540_054;
 /// Success rate with its Wilson 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Successes.
+    /// Number of successes.
     pub successes: usize,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
     /// `successes / trials`; 0 without trials.
     pub rate: f64,

@@ -67,8 +67,9 @@ pub struct AttributionStudy {
     pub left_out: usize,
 }
 
-/// Measures every turn, split by the outliers of a credit method such as STAPO. `tick` receives the
-/// number of finished turns and the number of all turns.
+/// Measures every turn and averages separately over the outlier turns of a credit method such as
+/// STAPO and over all other turns. `tick` receives the number of finished turns and the number of
+/// all turns.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model

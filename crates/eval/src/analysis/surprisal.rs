@@ -76,7 +76,8 @@ pub struct SurprisalStudy {
     pub turns: usize,
     /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either is constant.
     pub pearson: Option<f64>,
-    /// Correlation of `alpha - 1` and `H_MC(s)`, which the state determines.
+    /// Correlation of `alpha - 1` and `H_MC(s)`, the part of the relative surprisal that depends
+    /// only on the state.
     pub pearson_of_state: Option<f64>,
     /// Number of states whose relative surprisal is 0, because all sampled responses equal the
     /// analysed one.

@@ -1,15 +1,17 @@
 //! Measures true advantages by continuations from saved states.
 //!
 //! Each task is played `samples` times. From the state before each turn, `K` continuations of the
-//! exact tokens are sampled, once per distinct future (world state, tokens, number of turns). `Q`
-//! of a turn is its reward plus the discounted `V` of the next state. The played trajectories are
-//! excluded from the estimates, because methods see their returns.
+//! exact tokens are sampled. Turns with the same state (environment state, tokens and number of
+//! turns) share their continuations. `Q` of a turn is its reward plus the discounted `V` of the
+//! next state. The played trajectories are excluded from the estimates, because methods see their
+//! returns.
 //!
-//! With a budget, a pilot of `K/2` continuations per state allocates the rest in proportion to
-//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934); `s_i` is the standard
-//! deviation of a state's returns, and `u_i` the number of turns in that state. The pilot would
-//! bias the estimates and is excluded. Variances are smoothed towards their mean over the states,
-//! so that a few equal returns do not make a state look certain.
+//! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
+//! proportion to `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). `s_i` is the
+//! standard deviation of a state's returns in the pilot, and `u_i` the number of turns in that
+//! state. The pilot is excluded from the estimates, because it would bias them. Variances are
+//! smoothed towards their mean over the states, so that a few equal returns do not make a state
+//! look certain.
 
 use std::time::Instant;
 
@@ -219,9 +221,9 @@ fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns the number of continuations beyond `each` for every state, at most `rest` in total,
-/// given its number of turns and its pilot returns. The numbers are even, so that both halves have
-/// the same size.
+/// Returns, for every state, how many continuations to sample beyond `each`, given the state's
+/// number of turns and its pilot returns. They are at most `rest` in total, and even numbers, so
+/// that both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =

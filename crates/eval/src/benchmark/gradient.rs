@@ -6,10 +6,11 @@
 //! tasks or pairs of different tasks:
 //!
 //! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks. Noise in `A*` makes `|h|` larger;
-//!   the *corrected* cosine replaces `|h|^2` by `<h', h''>` of the two half estimates.
+//!   the *corrected* cosine therefore replaces `|h|^2` by `<h', h''>`, where `h'` and `h''` use the
+//!   two half estimates of `A*`.
 //! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`, the share of a task's gradient that
-//!   tasks have in common. Its inverse is about the number of tasks at which a mean gradient has as
-//!   much signal as noise.
+//!   tasks have in common. The inverse of this share is about the number of tasks at which a mean
+//!   gradient has as much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, where `g` in
 //!   `E|g|^2` is the mean over `n` tasks. It is the expected cosine of one step with the true
 //!   gradient of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>`
@@ -70,7 +71,7 @@ impl<'a> Gradients<'a> {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Fails if a trajectory has no tokens, or has those of another policy.
+    /// Fails if a trajectory has no tokens, or if its tokens are those of another policy.
     pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();

@@ -66,7 +66,7 @@ struct Counted<'a> {
     reward: f64,
     last: bool,
     turn: usize,
-    /// Samples that visit the state.
+    /// Indices of the samples that visit the state.
     through: Vec<usize>,
     next: Vec<usize>,
     rest: Vec<usize>,
@@ -98,7 +98,7 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
 }
 
 struct Tree {
-    /// Samples that visit each node, ascending.
+    /// Indices of the samples that visit each node, in ascending order.
     members: Vec<Vec<usize>>,
     /// Each sample's nodes: the root, then one per response.
     paths: Vec<Vec<usize>>,

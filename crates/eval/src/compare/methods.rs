@@ -36,7 +36,7 @@ pub struct Seed {
 pub struct MethodResult {
     /// Method name.
     pub method: String,
-    /// Its runs.
+    /// The method's runs, one for each seed.
     pub seeds: Vec<Seed>,
     /// What the intervals generalize to: other tasks if there is only one seed, otherwise other
     /// seeds.
@@ -47,7 +47,7 @@ pub struct MethodResult {
     pub iqm: Estimate,
     /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
 }
 
