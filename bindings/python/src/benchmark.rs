@@ -13,8 +13,9 @@ use crate::files::failed;
 use crate::numbers::floats;
 use crate::refused;
 
-/// Returns JSON with `truth` (a summary), `score` and, with a baseline, `difference`. A method is a
-/// name and the advantages of every trajectory, in file order.
+/// Returns JSON with `truth` (a summary of the true advantages), `score` and, if a baseline is
+/// given, `difference`. The method and the baseline are each a name with one array of advantages
+/// per trajectory, in file order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(

@@ -42,7 +42,7 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     keys
 }
 
-/// Returns the turn keys that a preset with overrides reads.
+/// Returns the turn keys that a preset reads once its settings are overridden by `switches`.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
     let methods = known();
@@ -78,7 +78,8 @@ fn configured(
     Ok(config)
 }
 
-/// Diagnostics of each step, sorted so that dicts keep their order.
+/// Diagnostics of each step, sorted by name, so that the dicts made of them always have the same
+/// order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
 #[derive(Default)]

@@ -9,7 +9,7 @@ use turnwise_trajectory_io::{DumpError, Format, Origin, ReadOptions, TurnExtras,
 
 use crate::refused;
 
-/// Returns a file's text, which may be zstd-compressed.
+/// Returns the text of a plain or zstd-compressed file.
 #[pyfunction]
 pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {

@@ -31,7 +31,8 @@ static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMa
 /// Last exception that the function raised, kept because a credit error holds only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
-/// Registers a function as method and preset `name`, replacing any earlier one.
+/// Registers a function as a method and a preset, both called `name`, replacing any function that
+/// was registered under this name before.
 #[pyfunction]
 pub(crate) fn register_method(
     name: &str,

@@ -17,12 +17,12 @@ use crate::value::{Place, value};
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Sequence<'py> {
-    /// Response tokens in each span.
+    /// Number of response tokens in each span.
     spans: Vec<usize>,
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True for an advantage per span, false for one per token.
+    /// True if `advantages` has one entry per span, false if it has one per response token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,

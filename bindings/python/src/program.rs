@@ -67,7 +67,8 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
 }
 
 /// Runs the command line, whose first argument is the program name, and returns the exit status.
-/// `command` starts the program again.
+/// `command` is the command line that starts this program again, for example for the runs of a
+/// sweep.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {
@@ -123,7 +124,8 @@ fn next_event(received: &Mutex<Receiver<Value>>) -> Result<Value, RecvTimeoutErr
     received.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL)
 }
 
-/// Returns a `ValueError` for arguments and settings, an `OSError` for files.
+/// Returns a `ValueError` for invalid arguments or settings, an `OSError` for file errors, and a
+/// `RuntimeError` for all others.
 fn exception(error: &anyhow::Error) -> PyErr {
     let text = library::described(error);
     for cause in error.chain() {

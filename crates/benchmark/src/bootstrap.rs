@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Rng, Seed};
 
-/// Scores by stratum: `scores[k][n]` is that of run (or task) `n` in stratum `k`.
+/// Scores by stratum: `scores[k][n]` is the score of run (or task) `n` in stratum `k`.
 pub type Strata = [Vec<f64>];
 
 /// Default number of resamples.
@@ -32,7 +32,7 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed; each resample has its own random stream, so their order does not matter.
+    /// Seed; each resample has its own random stream, so resamples may be computed in any order.
     pub seed: u64,
 }
 
@@ -68,9 +68,9 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two
-    /// runs. `runs` has the number of runs in each sample; `statistic` receives the drawn run
-    /// indices.
+    /// Returns the 95 % percentile interval of a statistic when whole runs are resampled; `None` if
+    /// no sample has two runs. `runs` has the number of runs in each sample; `statistic` receives
+    /// the drawn run indices.
     ///
     /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
     /// by up to the square root of the number of strata.

@@ -17,7 +17,7 @@ pub struct Sums {
     pub xy: f64,
 }
 
-/// Smaller variances, relative to the mean square, count as zero.
+/// Variances below this fraction of the mean square count as zero.
 const ROUNDING: f64 = 1e-12;
 
 impl Sums {
@@ -27,7 +27,7 @@ impl Sums {
         self.add_sums(&pair, weight);
     }
 
-    /// Adds other sums, multiplied by a weight.
+    /// Adds the sums of `other`, multiplied by a weight.
     pub(crate) fn add_sums(&mut self, other: &Self, weight: f64) {
         self.n += weight * other.n;
         self.x += weight * other.x;
@@ -122,7 +122,8 @@ mod tests {
         sums
     }
 
-    /// `scipy.stats`, with values repeated by weight (`tests/golden/golden_benchmark.py`).
+    /// Golden values of `scipy.stats`, with each value repeated as often as its weight says
+    /// (`tests/golden/golden_benchmark.py`).
     #[test]
     fn correlations_are_scipys() {
         let close =

@@ -1,14 +1,15 @@
-//! Differences between two methods' scores on the same turns. Their intervals are often far
-//! narrower than those of the scores, because hard tasks are hard for both. An undefined
-//! correlation counts as 0, because a method with equal advantages within a trajectory (GRPO)
-//! assigns no credit there.
+//! Differences between two methods' scores on the same turns. The intervals of the differences are
+//! often far narrower than those of the scores, because a task that is hard for one method is hard
+//! for both. An undefined correlation counts as 0, because a method with equal advantages within a
+//! trajectory (GRPO) assigns no credit there.
 
 use serde::Serialize;
 
 use crate::bootstrap::Estimate;
 use crate::score::{Compared, ScoreSettings, estimate};
 
-/// A method's scores minus a baseline's; `None` if undefined for both.
+/// A method's scores minus those of a baseline; a difference is `None` if the score is undefined
+/// for both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Method name.
@@ -17,11 +18,11 @@ pub struct Difference {
     pub baseline: String,
     /// Difference in Pearson's correlation over all turns.
     pub pearson: Option<Estimate>,
-    /// Difference in noise-corrected `pearson`.
+    /// Difference in Pearson's correlation over all turns, corrected for noise.
     pub pearson_corrected: Option<Estimate>,
     /// Difference in Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
-    /// Difference in noise-corrected `within`.
+    /// Difference in Pearson's correlation within trajectories, corrected for noise.
     pub within_corrected: Option<Estimate>,
     /// Difference in the fraction of correct signs.
     pub signs: Option<Estimate>,
@@ -49,7 +50,8 @@ impl Difference {
     }
 }
 
-/// Returns the difference, counting an undefined number as 0; `None` if both are undefined.
+/// Returns the difference of two numbers, an undefined one counting as 0; `None` if both are
+/// undefined.
 pub fn less(number: Option<f64>, baseline: Option<f64>) -> Option<f64> {
     match (number, baseline) {
         (None, None) => None,

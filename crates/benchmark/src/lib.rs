@@ -1,14 +1,16 @@
 //! The credit benchmark: turns with their true advantage, and scores of credit methods against it.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! A state `s_t` is the environment's state plus the exact tokens that the policy sees.
-//! `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` are over continuations sampled by the
-//! policy, where `G` is the discounted sum of credited rewards. The true advantage is
-//! `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679) trains on such
-//! estimates; here they are the ground truth.
+//! `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` are expectations over continuations
+//! sampled by the policy, where `G` is the discounted sum of the rewards that credit assignment
+//! uses. The true advantage is `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv
+//! 2410.01679) trains on such estimates; here they are the ground truth.
 //!
-//! `turnwise-eval` produces the estimates; this crate needs neither model nor environment.
+//! The crate `turnwise-eval` produces the estimates; this crate needs neither a model nor an
+//! environment.
 
 #[doc(hidden)]
 pub mod bootstrap;

@@ -1,19 +1,20 @@
 //! Scores of a method's advantages `x` against the estimates `y` of `A*`; each turn counts once.
 //!
 //! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (after
-//!   subtracting the trajectory's mean). The latter is undefined for methods that give all turns of
-//!   a trajectory the same advantage (GRPO, RLOO).
-//! * Corrected correlations are divided by the square root of the truth's reliability
-//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), where `r` is the correlation of the two half
-//!   estimates (for Spearman's, of their ranks).
+//!   subtracting the trajectory's mean). The correlations within trajectories are undefined for
+//!   methods that give all turns of a trajectory the same advantage (GRPO, RLOO).
+//! * Corrected correlations are divided by the square root of the truth's reliability,
+//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910). `r` is the correlation of the two half estimates
+//!   of `A*` or, for Spearman's correlation, of their ranks.
 //! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
-//!   twice its standard error; `x = 0` counts half.
+//!   twice its standard error; a turn with `x = 0` counts as half correct.
 //! * Slope of `y` on `x`, which noise in the truth does not bias.
-//! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
-//!   that `A*` does not explain.
-//! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
-//!   `y^2 - e^2`, where `b` is the least-squares factor over all turns and `e` the standard error
-//!   of `y`. The result is 0 for the truth itself and 1 for a method that gives no credit.
+//! * Noise: the fraction of the variance of `x` that `A*` does not explain, `1 - r_c^2` with the
+//!   corrected correlation `r_c`.
+//! * Errors by turn index and outcome: the square root of the mean of `(b x - y)^2 - e^2`, divided
+//!   by the same of `y^2 - e^2`. `b` is the factor that fits `b x` to `y` over all turns by least
+//!   squares, and `e` the standard error of `y`. The error is 0 for the truth itself and 1 for a
+//!   method that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because a task's turns are dependent.
 
@@ -43,7 +44,7 @@ impl Default for ScoreSettings {
 pub enum Against {
     /// All continuations.
     All,
-    /// The second half, for advantages that were computed from the first half.
+    /// The second half, to score advantages that were computed from the first half.
     SecondHalf,
 }
 
@@ -52,7 +53,7 @@ pub enum Against {
 pub struct PartError {
     /// Subset: `turn 1`, `turns 3-4`, `solved`, ...
     pub part: String,
-    /// Turns in the subset.
+    /// Number of turns in the subset.
     pub turns: usize,
     /// Root mean square of `A*`, corrected for noise.
     pub truth: f64,
@@ -67,48 +68,48 @@ pub struct MethodScore {
     pub name: String,
     /// Pearson's correlation over all turns.
     pub pearson: Option<Estimate>,
-    /// Noise-corrected `pearson`.
+    /// Pearson's correlation over all turns, corrected for noise.
     pub pearson_corrected: Option<Estimate>,
     /// Spearman's correlation over all turns.
     pub spearman: Option<Estimate>,
-    /// Noise-corrected `spearman`.
+    /// Spearman's correlation over all turns, corrected for noise.
     pub spearman_corrected: Option<Estimate>,
     /// Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
-    /// Noise-corrected `within`.
+    /// Pearson's correlation within trajectories, corrected for noise.
     pub within_corrected: Option<Estimate>,
     /// Spearman's correlation within trajectories.
     pub within_spearman: Option<Estimate>,
-    /// Noise-corrected `within_spearman`.
+    /// Spearman's correlation within trajectories, corrected for noise.
     pub within_spearman_corrected: Option<Estimate>,
     /// Fraction of correct signs.
     pub signs: Option<Estimate>,
-    /// Turns in `signs`.
+    /// Number of turns that `signs` counts: those whose `A*` is far enough from 0.
     pub signed_turns: usize,
-    /// Slope of `A*` on the advantage.
+    /// Slope of the regression of `A*` on the method's advantage.
     pub slope: Option<Estimate>,
     /// Fraction of the advantages' variance that `A*` does not explain.
     pub noise: Option<f64>,
-    /// Errors by turn index and outcome.
+    /// Errors on subsets of the turns, by turn index and by outcome.
     pub errors: Vec<PartError>,
 }
 
 /// Summary of the truth and its noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthSummary {
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: usize,
-    /// Trajectories.
+    /// Number of trajectories.
     pub trajectories: usize,
     /// Fraction of solved trajectories.
     pub solved: f64,
-    /// Turns with a true advantage.
+    /// Number of turns with a true advantage.
     pub turns: usize,
-    /// Mean continuations per state.
+    /// Mean number of continuations per state.
     pub continuations: f64,
-    /// Standard deviation of the estimates, noise included.
+    /// Standard deviation of the estimates of `A*`, noise included.
     pub deviation: f64,
-    /// Root mean square of the standard errors.
+    /// Root mean square of the standard errors of `A*`.
     pub error: f64,
     /// Reliability over all turns: the fraction of the estimates' variance that is not noise.
     pub reliability: Option<Estimate>,
@@ -206,7 +207,7 @@ impl Ranks {
     }
 }
 
-/// Sums per task, which give correlations and signs on any resample.
+/// Sums per task, from which the correlations and signs of any resample are computed.
 pub struct Compared {
     against: Against,
     tasks: usize,

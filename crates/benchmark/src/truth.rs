@@ -19,13 +19,13 @@ pub struct TurnTruth {
     pub a_star: f64,
     /// Standard error of `a_star`.
     pub a_star_error: f64,
-    /// Continuations from the state before the turn.
+    /// Number of continuations from the state before the turn.
     pub k: usize,
     /// `A*` estimated from each half of the continuations, for the states before and after the
     /// turn.
     pub halves: [f64; 2],
-    /// Returns of the continuations from the state before the turn, in sampling order; those of the
-    /// second half have odd indices. May be absent.
+    /// Returns of the continuations from the state before the turn, in sampling order; those at odd
+    /// indices form the second half. May be absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }
@@ -43,15 +43,16 @@ pub struct TruthSource {
     pub split: String,
     /// Discount of returns.
     pub gamma: f64,
-    /// Continuations per state, or sampled trajectories per task.
+    /// Number of continuations per state (`branching`), or of sampled trajectories per task
+    /// (`tree`).
     pub continuations: usize,
-    /// Maximum continuations; those beyond the fixed number go to states with large standard
-    /// errors. 0 means that there was no budget.
+    /// Maximum number of continuations over all tasks; those beyond `continuations` per state go to
+    /// states with large standard errors. 0 means that every state got the same number.
     #[serde(default)]
     pub budget: usize,
-    /// Scored trajectories per task.
+    /// Number of scored trajectories per task.
     pub samples: usize,
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: usize,
     /// Sampling seed.
     pub seed: u64,
@@ -63,14 +64,14 @@ pub struct TruthLine {
     /// The trajectory.
     #[serde(flatten)]
     pub trajectory: Trajectory,
-    /// One entry per turn; `None` without a truth.
+    /// One entry per turn; `None` for a turn without a true advantage.
     pub truth: Vec<Option<TurnTruth>>,
     /// How the truth was measured.
     pub benchmark: TruthSource,
 }
 
 impl TruthLine {
-    /// Checks that `truth` has one entry per turn.
+    /// Checks that `truth` has one entry per turn of the trajectory.
     ///
     /// # Errors
     /// The error states both numbers.

@@ -13,15 +13,15 @@ pub type Advantages = Vec<f64>;
 /// A data set in batches, and its turns with a true advantage.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
-    /// Batches with their training steps. Each has the groups that a method sees together.
+    /// Batches with their training steps. A batch holds the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
-    /// Turns with a truth.
+    /// Turns with a true advantage, in batch order.
     pub turns: Vec<ScoredTurn>,
-    /// Distinct tasks.
+    /// Number of distinct tasks.
     pub tasks: usize,
-    /// Trajectories.
+    /// Number of trajectories.
     pub trajectories: usize,
-    /// Solved trajectories.
+    /// Number of solved trajectories.
     pub solved: usize,
 }
 
@@ -32,9 +32,9 @@ pub struct ScoredTurn {
     pub place: [usize; 4],
     /// Task index; tasks are numbered by first appearance.
     pub task: usize,
-    /// Trajectory index over all batches.
+    /// Trajectory index, counted over all batches in batch order.
     pub trajectory: usize,
-    /// Trajectory index in the data set.
+    /// Trajectory index in the order of the data set's lines.
     pub line: usize,
     /// Whether the task was solved.
     pub success: bool,
@@ -44,7 +44,7 @@ pub struct ScoredTurn {
     pub error: f64,
     /// `A*` estimated from each half of the continuations.
     pub halves: [f64; 2],
-    /// Continuations from the state before the turn.
+    /// Number of continuations from the state before the turn.
     pub k: usize,
     pub(crate) returns: Vec<f64>,
     pub(crate) reward: f64,
@@ -108,14 +108,14 @@ impl ScoredTurns {
         self.solved += usize::from(line.trajectory.success);
     }
 
-    /// Selects the scored turns' advantages from those of all turns in data set order; `None` if
-    /// one is missing.
+    /// Selects the advantages of the scored turns, given the advantages of all turns in data set
+    /// order; `None` if one is missing.
     pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` from the first `k` continuations of each state's first half, to compare with
-    /// the second half; `None` if there are fewer.
+    /// Returns `A*` computed from the first `k` continuations of each state's first half, to
+    /// compare with `A*` of the second half; `None` if a state has fewer.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);

@@ -14,7 +14,7 @@ use indicatif::{MultiProgress, ProgressBar};
 use turnwise_settings::is_hidden;
 
 /// Escapes control characters (except newline and tab) and bidirectional marks, like `\u001b`. JSON
-/// and TOML use the same escapes, so they stay valid.
+/// and TOML use the same escapes, so text in these formats stays valid.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);

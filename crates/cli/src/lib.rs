@@ -127,8 +127,8 @@ pub fn run(registries: Registries) -> ExitCode {
 
 /// Runs the program with these arguments, the first of which is its name.
 ///
-/// `command` starts this program again for a sweep's runs, e.g. `python3 -m turnwise`; if empty,
-/// the current executable does.
+/// `command` is the command line that starts this program again for a sweep's runs, e.g.
+/// `python3 -m turnwise`; if it is empty, the current executable is started.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

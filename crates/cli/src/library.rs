@@ -16,7 +16,7 @@ use crate::commands::{eval, train};
 use crate::registries;
 use crate::{memory, ui};
 
-/// Evaluation progress: split, finished tasks, all tasks, solved tasks.
+/// Evaluation progress: split, then the numbers of finished tasks, all tasks and solved tasks.
 pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 
 /// Opens a run like `turnwise train ARGUMENTS`, calls `opened`, and trains until the run ends or

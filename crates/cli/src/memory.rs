@@ -6,7 +6,8 @@ use turnwise_model::Device;
 use turnwise_train::plan::memory::MemoryReport;
 use turnwise_train::run::Run;
 
-/// `mi_option_purge_delay`: milliseconds until mimalloc returns freed memory; -1 disables it.
+/// `mi_option_purge_delay`: milliseconds until mimalloc returns freed memory to the operating
+/// system; with -1, it never does.
 const PURGE_DELAY: c_int = 15;
 
 pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
@@ -59,7 +60,7 @@ mod tests {
         }
     }
 
-    /// Fails if mimalloc renumbers its options: no other one defaults to 1000.
+    /// Fails if mimalloc renumbers its options, because no other option has the default 1000.
     #[test]
     fn the_option_is_the_delay_of_giving_memory_back() {
         if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {

@@ -8,8 +8,8 @@ use turnwise_train::{Methods, Registries};
 
 use crate::worlds;
 
-/// Returns the program's environments and methods, including those of the build's features. Add
-/// your own before [`crate::run`].
+/// Returns the program's environments and methods, including those that the build's features add.
+/// Add your own before [`crate::run`].
 pub fn builtin() -> Registries {
     Registries { environments: worlds::builtin(), methods: Methods::builtin() }
 }

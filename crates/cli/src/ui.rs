@@ -127,7 +127,7 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process started, which is not 0 after a resume.
+    /// Progress when this process started; it is not 0 if the task was resumed.
     first: Option<u64>,
 }
 

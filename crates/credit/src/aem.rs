@@ -5,8 +5,8 @@
 //! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`, or 1 if max - min is
 //! below `min_spread`.
 //!
-//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 if `A (alpha - 1) > 0`, or if
-//! `A (alpha - 1) < 0`, and keep the others unscaled.
+//! Of the two masks of figure 3 (section 5.3, analysis B), one sets `A` to 0 if
+//! `A (alpha - 1) > 0`, the other if `A (alpha - 1) < 0`. All other advantages stay unscaled.
 //!
 //! Differs from the paper: with `lambda = 0`, advantages stay bit-identical instead of being
 //! divided by `1 + eps`. `mode` selects the paper's ablations; the shuffled masks and the masks
@@ -38,15 +38,15 @@ pub enum AemMode {
     Reverse,
     /// Permutes coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets `A` to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; raises entropy in the
-    /// paper.
+    /// Sets `A` to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; in the paper, this
+    /// raises entropy.
     MaskPositive,
-    /// Sets `A` to 0 if `A (alpha - 1)` is negative, else keeps it unscaled; lowers entropy in the
-    /// paper.
+    /// Sets `A` to 0 if `A (alpha - 1)` is negative, else keeps it unscaled; in the paper, this
+    /// lowers entropy.
     MaskNegative,
-    /// `mask-positive` with shuffled coefficients, independent of entropy.
+    /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskPositiveShuffle,
-    /// `mask-negative` with shuffled coefficients, independent of entropy.
+    /// `mask-negative` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskNegativeShuffle,
     /// Sets the advantage of uncertain responses (alpha below 1) to 0.
     MaskUncertain,
@@ -101,11 +101,11 @@ pub struct AemConfig {
     /// Strength of the modulation, `lambda`.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
-    /// Added to both denominators.
+    /// Constant `eps` that is added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Minimum spread of the scope's entropies, in nats; if it is smaller, advantages are not
-    /// scaled.
+    /// Minimum spread of the scope's entropies, in nats; if the spread is smaller, advantages are
+    /// not scaled.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.

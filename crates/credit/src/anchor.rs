@@ -1,6 +1,7 @@
-//! Anchor states: turns of a task's trajectories in the same state (GiGPO, section 4.2; STAPO,
-//! section 3.1). Each turn is in one anchor group; history summaries ([`TurnKind::Compaction`]) are
-//! separate from actions.
+//! Anchor states: states that occur in several turns of one task's trajectories, which can
+//! therefore be compared (GiGPO, section 4.2; STAPO, section 3.1). Each turn is in exactly one
+//! anchor group, which holds all turns of the same state; history summaries
+//! ([`TurnKind::Compaction`]) are separate from actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -33,7 +34,8 @@ pub enum Assignment {
     FirstMatch,
 }
 
-/// Matching of anchor states. Threshold, assignment and autojunk apply only to `similarity`.
+/// How anchor states are matched. Threshold, assignment and autojunk apply only to the matching
+/// `similarity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
@@ -159,8 +161,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text, the number of groups it was compared with and its best match, so that a
-    /// repeated text is compared only with newer groups.
+    /// For each text, its best match and the number of anchor groups that it was compared with, so
+    /// that a repeated text is compared only with groups added since.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -40,7 +40,7 @@ pub enum Filtered {
     Truncated,
     /// The environment or sampler failed.
     Failed,
-    /// It repeats an action in one state too often.
+    /// It repeats an action in the same state too often.
     Looping,
 }
 

@@ -3,8 +3,8 @@
 //! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
 //! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`; then the batch mean is subtracted.
 //!
-//! Differs from the paper: entropies are normalized over the batch's turns. The last turn gets no
-//! bonus, because no response follows it.
+//! Differs from the paper: entropies are normalized over the batch's turns. A trajectory's last
+//! turn gets no bonus, because no response follows it.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -28,7 +28,7 @@ pub struct EmpgConfig {
     /// Weight of the bonus for a confident next turn.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
-    /// Added to the entropy range.
+    /// Constant `eps` that is added to the entropy range before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

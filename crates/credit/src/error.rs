@@ -30,7 +30,7 @@ pub enum CreditError {
         /// Problem and fix.
         reason: String,
     },
-    /// A table does not match the batch's shape.
+    /// A table of supplied inputs does not have the batch's shape.
     #[error("the supplied {what} do not fit the batch: {source}")]
     Shape {
         /// Table name.
@@ -38,7 +38,7 @@ pub enum CreditError {
         /// The mismatch.
         source: ShapeError,
     },
-    /// A wrong number of scores was supplied.
+    /// The number of supplied scores differs from the number of requested ones.
     #[error(
         "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"

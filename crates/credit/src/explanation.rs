@@ -27,7 +27,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Creates a collector. If `on` is false, it records only diagnostics.
+    /// Creates a collector. If `on` is false, it records diagnostics but no explanations.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -38,7 +38,8 @@ impl Explanation {
     }
 
     /// Records facts about each turn of one group; `items` is `[trajectory][turn]`. `facts`
-    /// receives both indices and the item, and is called only if explanations are on.
+    /// receives the trajectory index, the turn index and the item, and is called only if
+    /// explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,

@@ -5,8 +5,8 @@
 //! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` over all turns in the same state.
 //!
 //! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score and
-//! step return. Zero variance gives exactly 0. The presets use verl-agent's token-mean loss; the
-//! paper averages over each turn's tokens, then over turns
+//! step return. If the variance is zero, the advantage is exactly 0. The presets use verl-agent's
+//! token-mean loss; the paper averages over each turn's tokens, then over turns
 //! (`objective.loss_agg_mode = "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};
@@ -35,21 +35,21 @@ pub struct GigpoConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Samples over which the episode-level mean and standard deviation are computed.
     pub population: Population,
-    /// Episode-level advantage if the population has only one sample.
+    /// Episode-level advantage of a sample that is the only one in its population.
     pub single_sample_advantage: Singleton,
-    /// Step-level advantage if the anchor group has only one turn.
+    /// Step-level advantage of a turn that is the only one in its anchor group.
     pub single_step_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Matching of anchor states.
+    /// How anchor states are matched.
     pub anchor: AnchorConfig,
 }
 

@@ -1,11 +1,11 @@
 //! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, for all turns of a trajectory (Shao et
 //! al. 2024, "DeepSeekMath", section 4.1).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
-//! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset
-//! uses verl's token-mean loss; the paper averages over each response's tokens, then over responses
-//! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
-//! `configs/paper/aem`).
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score. If
+//! the variance is zero, the advantage is exactly 0. `normalize = "mean"` omits the division (Dr.
+//! GRPO). The preset uses verl's token-mean loss; the paper averages over each response's tokens,
+//! then over responses (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and
+//! the GRPO runs of `configs/paper/aem`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -26,12 +26,12 @@ pub struct GrpoConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Samples over which the mean and standard deviation are computed.
     pub population: Population,
-    /// Advantage if the population has only one sample.
+    /// Advantage of a sample that is the only one in its population.
     pub single_sample_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]

@@ -2,19 +2,20 @@
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (with the population standard deviation).
-//! It is 0 if only one does. `alpha = 1` and groups with equal environment returns keep the
-//! estimator's advantages bit-identical.
+//! It is 0 if only one trajectory reaches the turn. With `alpha = 1`, and in groups with equal
+//! environment returns, the estimator's advantages stay bit-identical.
 //!
 //! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
 //! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
-//! trajectories that ended before t. It adds nothing to the expected gradient, because it does not
-//! depend on the turn's action; the z-score's baseline includes the turn's own credit. This
-//! baseline does not rescale credits, so use `credit.estimator.normalize = "mean"`.
+//! trajectories that ended before t. Its baseline adds nothing to the expected gradient, because it
+//! does not depend on the turn's action; the z-score's baseline does, because it includes the
+//! turn's own credit. Leave-one-out does not rescale credits, so use
+//! `credit.estimator.normalize = "mean"` with it.
 //!
 //! Differs from the paper: groups with equal returns are dropped by `train.skip_equal_groups` (set
-//! by the presets). `min_std` bounds the standard deviation, because credits at one turn index may
-//! differ only by noise. The paper does not say whether the progress credit is progress (our
-//! default) or its change (`signal`).
+//! by the presets). `min_std` is a lower bound of the standard deviation, because credits at one
+//! turn index may differ only by noise. The paper does not say whether the progress credit is
+//! progress (our default) or its change (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
@@ -25,9 +26,9 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not state which standard deviation it uses (ours is the population's), has no
-/// invalid-action penalty, excludes groups with equal returns (appendix C) and adapts its KL
-/// coefficient from 0.04 (appendix B, sweeps).
+/// The paper has no invalid-action penalty, excludes groups with equal returns (appendix C) and
+/// adapts its KL coefficient, which starts at 0.04 (appendix B, sweeps). It does not state which
+/// standard deviation it uses; ours is the population's.
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
@@ -37,9 +38,9 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). If the correlation is negative, early turns of successes lose
-/// credit.
+/// Number of turns at the start of a trajectory whose credit is correlated with the outcome, for
+/// the metric `has/early_turn_correlation`. If the correlation is negative, early turns get less
+/// credit in successes than in failures.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -77,11 +78,11 @@ pub enum ProgressSignal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
-    /// Z-score over trajectories that reach the turn (paper).
+    /// Z-score over the group's trajectories that reach the turn (paper).
     #[default]
     ZScore,
     /// Subtracts the mean credit of the group's other trajectories, counting 0 for those that ended
-    /// earlier. It is unbiased even if the policy decides when to stop.
+    /// earlier. This keeps the gradient unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 
@@ -98,7 +99,7 @@ pub struct HasConfig {
     pub signal: ProgressSignal,
     /// How a credit is compared with the group's other credits at the same turn index.
     pub baseline: TurnBaseline,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Minimum standard deviation at a turn index, so that noise is not amplified; 0, as in the

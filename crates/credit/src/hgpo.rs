@@ -4,11 +4,11 @@
 //! At level `k = 1..=K`, turns with the same last `k` observations (or the same whole history, if
 //! it is shorter) form a cluster, and `A_k` standardizes step returns within it. The advantage is
 //! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over the levels at which the turn's
-//! cluster has at least two turns. It is 0 if there is no such level.
+//! cluster has at least two turns. The advantage is 0 if there is no such level.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
-//! step return. Zero variance in a cluster gives exactly 0.
+//! step return. If the variance in a cluster is zero, `A_k` is exactly 0.
 //!
 //! Three settings follow the authors' code (a verl-agent recipe): `skip_zero_levels` excludes the
 //! weights of levels with advantage 0, `skip_short_histories` skips level `k` below `k`
@@ -47,7 +47,7 @@ pub struct HgpoConfig {
     /// Discount of step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Observations in the longest shared history; K in the paper.
+    /// Number of observations in the longest shared history; K in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub levels: usize,
     /// Exponent of level weights; higher values favor longer histories.
@@ -58,7 +58,7 @@ pub struct HgpoConfig {
     /// Degrees of freedom of the standard deviation: 0 (population) or 1 (sample).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Penalty of an invalid turn.
@@ -68,8 +68,8 @@ pub struct HgpoConfig {
     pub invalid_penalty_target: PenaltyScope,
     /// Exclude the weights of levels with advantage 0, like the authors' code.
     pub skip_zero_levels: bool,
-    /// Skip level k for turns with fewer than k observations, like the authors' code; otherwise the
-    /// whole histories of such turns are compared.
+    /// Skip level k for turns with fewer than k observations, like the authors' code; if off, the
+    /// whole histories of such turns are compared instead.
     pub skip_short_histories: bool,
     /// Whether and how the trajectory's advantage is used as level 0.
     pub base_group: BaseGroup,

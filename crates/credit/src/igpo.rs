@@ -16,7 +16,8 @@
 //! * `lead` is only the tag, without the paper's sentence ("Now there's enough information to
 //!   answer"), which policies trained from scratch have never seen.
 //! * The outcome is the environment's return, not F1 with -1 for a malformed episode.
-//! * The estimator's invalid-action penalty is lost, because its advantage is replaced.
+//! * The estimator's invalid-action penalty has no effect, because the estimator's advantage is
+//!   replaced.
 //! * If the answer does not fit the context after a prompt, the gains before and after that prompt
 //!   are 0 (`igpo/unscored`).
 
@@ -52,7 +53,7 @@ pub struct IgpoConfig {
     /// Unscored text between prompt and answer. Trailing spaces become part of the answer's first
     /// token.
     pub lead: String,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

@@ -9,7 +9,7 @@ use crate::Embedder;
 /// Estimation of state values by continuations ([`turnwise_core::Turn::state_value`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateValues {
-    /// Continuations per state.
+    /// Number of continuations per state.
     pub continuations: usize,
     /// Discount of the return.
     pub gamma: f64,
@@ -25,7 +25,8 @@ impl StateValues {
 /// Model inputs that a method requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Value of the state before each turn, which the rollout estimates and stores in the turn.
+    /// Value of the state before each turn, which is estimated during the rollout and stored in the
+    /// turn.
     pub state_values: Option<StateValues>,
     /// A critic's value per response token.
     pub values: bool,
@@ -41,7 +42,8 @@ pub struct RequiredInputs {
 }
 
 impl RequiredInputs {
-    /// Returns the union of both requirements, with the larger token limit for hidden states.
+    /// Returns the union of two requirements, with the larger of both token limits for hidden
+    /// states.
     pub fn and(self, other: Self) -> Self {
         Self {
             state_values: self.state_values.map(|own| own.and(other.state_values)).or(other.state_values),
@@ -54,7 +56,8 @@ impl RequiredInputs {
     }
 }
 
-/// Request to score tokens like a turn's response, after its exact or an extended prompt.
+/// Request to score tokens as if they were a turn's response, after the turn's exact prompt or an
+/// extended one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.
@@ -92,13 +95,13 @@ pub trait InputProvider {
     /// Returns the critic's value per response token.
     ///
     /// # Errors
-    /// Fails without a working critic.
+    /// Fails if there is no critic, or if it cannot compute the values.
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, Self::Error>;
 
     /// Returns the decomposer's credit per turn.
     ///
     /// # Errors
-    /// Fails without a working decomposer.
+    /// Fails if there is no decomposer, or if it cannot compute the credits.
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, Self::Error>;
 
     /// Returns hidden states per turn, averaged over at most `most_tokens` tokens

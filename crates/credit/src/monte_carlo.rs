@@ -2,11 +2,11 @@
 //! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
 //! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuations that the
-//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); it is 0
+//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); `V` is 0
 //! after the last turn. The estimate is unbiased for any `K`; a larger `K` reduces its variance.
 //!
 //! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`, a
-//! control with a better baseline but no per-turn credit.
+//! control that has the baseline `V(s_0)` but no credit per turn.
 //!
 //! Differs from the paper:
 //! * A step is a turn, not a line of reasoning; its tokens share the advantage.
@@ -32,7 +32,7 @@ const NAME: &str = "monte-carlo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MonteCarloConfig {
-    /// Continuations per state.
+    /// Number of continuations per state.
     #[schemars(range(min = 1, max = 100_000))]
     pub continuations: usize,
     /// Discount per turn.

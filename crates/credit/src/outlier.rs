@@ -5,8 +5,9 @@
 //! `[Q1 - lambda IQR, Q3 + lambda IQR]`, with interpolated quartiles of `H_n` over the batch.
 //!
 //! Differs from the paper: a turn whose state is visited once keeps its raw entropy, as in the
-//! paper's Limitations section; `zero` and `exclude` are alternatives. Below an IQR of 1e-8,
-//! rounding errors would decide, so no turn is an outlier unless `literal` is set.
+//! paper's Limitations section; `zero` and `exclude` are alternatives. If the IQR is below 1e-8,
+//! rounding errors would decide which turns are outliers, so there are none unless `literal` is
+//! set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -44,7 +45,8 @@ pub enum SingletonState {
     Raw,
     /// 0.
     Zero,
-    /// None: the turn is excluded from the quartiles and is never an outlier.
+    /// The turn has no normalized entropy: it is excluded from the quartiles and is never an
+    /// outlier.
     Exclude,
 }
 
@@ -64,7 +66,7 @@ pub struct OutlierConfig {
     /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
-    /// Added to the standard deviation.
+    /// Constant added to the standard deviation before dividing by it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// How anchor states are matched. The default is `credit.estimator.anchor` if the estimator has
@@ -117,11 +119,11 @@ pub struct Outliers {
     pub states: Vec<Anchors>,
     /// Inlier interval; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
-    /// Whether the interval was too narrow to use.
+    /// Whether the interval was too narrow to use, so that no turn is an outlier.
     pub degenerate: bool,
-    /// Unusually certain turns (below the interval).
+    /// Number of unusually certain turns (below the interval).
     pub low: usize,
-    /// Unusually uncertain turns (above the interval).
+    /// Number of unusually uncertain turns (above the interval).
     pub high: usize,
 }
 

@@ -1,6 +1,6 @@
-//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13). It is 0 up
-//! to `limit - buffer` tokens, then grows linearly to `penalty` at `limit`, and stays there for
-//! longer responses.
+//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13). The
+//! penalty is 0 up to `limit - buffer` tokens, grows linearly to `penalty` at `limit` tokens, and
+//! stays there for longer responses.
 //!
 //! Differs from the paper: each turn is a response, and the penalty is subtracted from its reward
 //! before credit assignment. History summaries have their own limit (`prompt.max_summary_tokens`)
@@ -17,7 +17,7 @@ use crate::CreditError;
 pub struct OverlongConfig {
     /// Maximum response tokens.
     pub limit: usize,
-    /// Tokens before the limit over which the penalty grows.
+    /// Number of tokens before the limit over which the penalty grows.
     pub buffer: usize,
     /// Penalty at and above the limit.
     #[serde(default = "one")]

@@ -1,7 +1,7 @@
-//! Privileged gap: self-distillation with the policy as its own teacher. A turn gets more credit in
-//! a success, and less blame in a failure, if hindsight raises its response's probability (Yang et
-//! al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et al. 2026,
-//! "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
+//! Privileged gap: self-distillation with the policy as its own teacher. If hindsight raises the
+//! probability of a turn's response, the turn gets more credit in a success and less blame in a
+//! failure (Yang et al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et
+//! al. 2026, "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
 //!
 //! Turn t has prompt `c` and response `y`; the hint `h`, which the agent did not have, precedes the
 //! prompt:
@@ -17,8 +17,8 @@
 //! * The hint is the actions of a successful trajectory of the group, as in SDPO (arXiv
 //!   2601.20802), or the reference answer; RLSD uses a reference solution, SDAR a retrieved skill.
 //! * `lambda` is constant; RLSD decreases it to 0 during training.
-//! * The defaults are ours: the abstracts and summaries that we had state neither `epsilon` nor
-//!   `lambda`.
+//! * The defaults are ours: we had only the papers' abstracts and summaries, which state neither
+//!   `epsilon` nor `lambda`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
@@ -30,7 +30,7 @@ const NAME: &str = "privileged-gap";
 
 const HINT: &str = "{hint}";
 
-/// Hint for the teacher, hidden from the agent.
+/// Hint that only the teacher sees, not the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
@@ -45,14 +45,14 @@ pub enum Hint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivilegedGapConfig {
-    /// Content of the hint.
+    /// What the hint contains.
     pub hint: Hint,
-    /// Text before the teacher's prompt; `{hint}` is replaced.
+    /// Text before the teacher's prompt; `{hint}` in it is replaced by the hint.
     pub preamble: String,
     /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Maximum deviation of `w_t` from 1.
+    /// Maximum deviation of the weight `w_t` from 1, by clipping.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
@@ -92,7 +92,8 @@ fn peer(group: &Group, member: usize) -> Option<String> {
     best.success.then(|| actions.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the teacher's mean log-prob minus the agent's; `None` if not scored.
+/// Returns the response's mean log-prob under the teacher minus that under the agent; `None` if the
+/// teacher did not score it.
 fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
     let pairs = teacher.iter().zip(&turn.old_logprobs);
     let sum: f64 = pairs.map(|(&teacher, &own)| f64::from(teacher) - f64::from(own)).sum();

@@ -93,7 +93,7 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method of another crate, looked up in the [`Registry`].
+            /// A method that another crate added, looked up in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),
@@ -149,7 +149,7 @@ builtin! {
     EstimatorConfig builds Estimator {
         /// Standardizes returns within the group.
         Grpo(GrpoConfig),
-        /// Compares each return with the mean of the group's others (leave-one-out).
+        /// Compares each return with the mean of the group's other returns (leave-one-out).
         Rloo(RlooConfig),
         /// Compares returns within the group and within anchor states.
         Gigpo(GigpoConfig),
@@ -169,7 +169,7 @@ builtin! {
 builtin! {
     /// Refinement of the advantages: `{ kind = "aem", ... }`.
     RefinementConfig builds Refinement {
-        /// Averages advantages over turns on the same trajectory graph edge.
+        /// Averages advantages over turns on the same edge of the trajectory graph.
         Salt(SaltConfig),
         /// Scales advantages by relative response entropy.
         Aem(AemConfig),
@@ -299,7 +299,7 @@ impl Registry {
     }
 
     /// Adds a refinement whose settings are known only at run time. `build` should reject unknown
-    /// keys; it returns the method, and its table with all defaults filled in.
+    /// keys; it returns the method, and the method's settings table with all defaults filled in.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,

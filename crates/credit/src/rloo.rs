@@ -2,8 +2,9 @@
 //! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
 //! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
-//! With `population = "trajectory"`, it is subtracted after the trajectories are compared; `"turn"`
-//! compares each turn with all other turns of the group.
+//! With `population = "trajectory"`, returns are compared without the penalty, and it is subtracted
+//! afterwards. With `"turn"`, each turn's penalized score is compared with those of all other turns
+//! of the group.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -21,7 +22,7 @@ const NAME: &str = "rloo";
 pub struct RlooConfig {
     /// Whether to compare trajectories or turns.
     pub population: Population,
-    /// Advantage if the population has only one sample.
+    /// Advantage of a sample that is the only one in its population.
     pub single_sample_advantage: Singleton,
     /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]

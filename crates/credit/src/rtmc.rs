@@ -45,7 +45,7 @@ pub struct RtmcConfig {
     pub invalid_penalty: f64,
     /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Matching of anchor states.
+    /// How anchor states are matched.
     pub anchor: AnchorConfig,
 }
 

@@ -38,10 +38,10 @@ pub enum SaltMatching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
-    /// Its turns, each counted once.
+    /// The turns on the edge, each counted once.
     #[default]
     Occurrences,
-    /// Its trajectories, each counted once with the mean of its turns on the edge.
+    /// The trajectories on the edge, each counted once with the mean of its turns there.
     Trajectories,
 }
 
@@ -49,14 +49,14 @@ pub enum SaltCount {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
-    /// (action, observation) pairs in a state; `h` in the paper.
+    /// Number of (action, observation) pairs in a state; `h` in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
     /// When two observations count as equal.
     pub matching: SaltMatching,
     /// When two actions count as equal; `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
-    /// Minimum cosine similarity (exclusive) of matching texts.
+    /// Threshold that the cosine similarity of two texts must exceed for them to match.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
     /// What an edge's advantage is averaged over.

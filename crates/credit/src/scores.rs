@@ -1,4 +1,4 @@
-//! Trajectory returns, invalid-action penalties, and populations.
+//! Trajectory returns, invalid-action penalties, and the populations of samples that are compared.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -13,7 +13,7 @@ pub enum Population {
     /// Trajectories, each counted once.
     #[default]
     Trajectory,
-    /// Turns, so long trajectories count more (verl-agent).
+    /// Turns, each counted once, so long trajectories count more (verl-agent).
     Turn,
 }
 
@@ -21,10 +21,12 @@ pub enum Population {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
-    /// The invalid turn's score and step return, after discounting.
+    /// The invalid turn's score and step return, after discounting, so that the returns of other
+    /// turns stay the same.
     #[default]
     Turn,
-    /// The invalid turn's reward, hence also the returns.
+    /// The invalid turn's reward, and thereby also the trajectory's return and the step returns of
+    /// earlier turns.
     Return,
 }
 
@@ -33,17 +35,17 @@ pub enum PenaltyScope {
 pub struct InvalidActionPenalty {
     /// Penalty of an invalid turn, not negative.
     pub cost: f64,
-    /// What it is subtracted from.
+    /// What the penalty is subtracted from.
     pub scope: PenaltyScope,
 }
 
 impl InvalidActionPenalty {
-    /// Returns the penalty on a turn's reward.
+    /// Returns the penalty on a turn's reward; 0 if the scope is `turn`.
     pub fn on_reward(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
     }
 
-    /// Returns the penalty on a turn's score and step return.
+    /// Returns the penalty on a turn's score and step return; 0 if the scope is `return`.
     pub fn on_score(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
     }
@@ -80,8 +82,8 @@ impl InvalidActionPenalty {
 /// Returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of each trajectory. If all differ from the first by at most `1e-12` times the largest
-    /// sum of absolute rewards, they are set equal to it.
+    /// `R_i` of each trajectory. If all returns differ from the first by at most `1e-12` times the
+    /// largest sum of absolute rewards, they are all set to the first.
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,

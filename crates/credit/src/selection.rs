@@ -1,9 +1,10 @@
 //! Selects sampled groups for training.
 //!
 //! DAPO's dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns,
-//! which carry no signal, and samples more until the batch is full or `max_rounds` is reached;
-//! surplus groups are dropped. DeepSWE's rejection sampling plays `oversample` times as many groups
-//! in one round and drops those that do not have both successes and failures.
+//! which carry no signal, and samples more groups until the batch is full or `max_rounds` is
+//! reached; groups beyond a full batch are dropped too. DeepSWE's rejection sampling plays
+//! `oversample` times as many groups in one round and drops those that do not have both successes
+//! and failures.
 //!
 //! Differs from the papers: a batch that is not full after the last round is used without padding.
 //! The number of dropped groups is a diagnostic.
@@ -16,8 +17,9 @@ use crate::CreditError;
 /// DAPO: dynamic sampling, a higher upper clip bound and a length penalty.
 ///
 /// DeepSWE: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by the
-/// number of sequences, rejection of one-outcome groups, compact filtering. Its loss is also
-/// divided by the maximum length, which AdamW cancels out.
+/// number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also divides
+/// its loss by the maximum length; this is left out, because a constant factor does not change
+/// AdamW's updates.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -50,7 +52,7 @@ pub enum SelectionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
-    /// Maximum sampling rounds; the batch is smaller if they run out.
+    /// Maximum number of sampling rounds; if the batch is not full after them, it stays smaller.
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
@@ -65,7 +67,7 @@ impl Default for DynamicConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectionConfig {
-    /// Groups to sample, as a multiple of those needed.
+    /// Number of groups to sample, as a multiple of the number needed.
     #[schemars(range(min = 1, max = 1000))]
     pub oversample: usize,
 }
@@ -91,7 +93,7 @@ impl Selection {
     /// Creates a selection for `wanted` groups.
     ///
     /// # Errors
-    /// Fails if it would sample nothing.
+    /// Fails if the settings would sample no groups.
     pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
         let rounds = match config {
             SelectionConfig::All => 1,
@@ -179,7 +181,7 @@ impl Selection {
         self.rounds
     }
 
-    /// Returns the batch, with its groups renumbered.
+    /// Returns the kept groups as a batch, with new group numbers.
     pub fn finish(mut self) -> Batch {
         for (number, group) in self.kept.iter_mut().enumerate() {
             group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);

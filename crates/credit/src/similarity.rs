@@ -3,10 +3,11 @@
 //! Ratcliff-Obershelp finds the longest matching block (ties: first in `text`, then in `other`) and
 //! repeats this on both sides of it. The ratio is twice the number of matched characters divided by
 //! the length of both texts. With `autojunk` and at least 200 characters in `other`, a character
-//! that makes up more than 1 % of them can extend a match but not start one.
+//! that makes up more than 1 % of `other` can extend a match but not start one.
 //!
-//! For speed, matches start from equal 8-grams, else 4-grams, else characters; texts are indexed
-//! once; and comparisons stop once an upper bound is below the threshold.
+//! Three things make it fast: matches start from equal 8-grams, else 4-grams, else characters; each
+//! text is indexed only once; and a comparison stops as soon as an upper bound of the ratio is
+//! below the threshold.
 
 use crate::hashing::FastMap;
 
@@ -36,8 +37,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// Hash of the n-gram ending at each position, per n in [`GRAMS`] (for n = 1, the symbol). Hash
-    /// matches are then compared by symbol.
+    /// Hash of the n-gram ending at each position, per n in [`GRAMS`] (for n = 1, the symbol).
+    /// Texts whose hashes match are then compared symbol by symbol.
     keys: [Vec<u32>; 3],
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
@@ -83,8 +84,8 @@ impl Similarity {
         id
     }
 
-    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which depends on the order
-    /// of the texts.
+    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`; swapping the two texts can
+    /// change it.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
@@ -186,11 +187,11 @@ impl Sketches {
     }
 
     /// Returns true if `needed` characters might match, given that both texts together have
-    /// `length`.
+    /// `length` characters.
     ///
     /// Unmatched characters separate the blocks, so there is at most one more block than unmatched
-    /// characters. A block of k characters shares k - n + 1 n-grams; bin collisions only
-    /// overestimate them.
+    /// characters. A block of k characters shares k - n + 1 n-grams; collisions in the bins can
+    /// only raise the estimate.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {

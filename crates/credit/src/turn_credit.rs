@@ -2,12 +2,13 @@
 //! `turn_credit` algorithm of prime-rl).
 //!
 //! With `phi_t` the environment's progress after turn t (t = 0, 1, ..):
-//! * progress: `v_t = phi_t - phi_{t-1}`, 0 for the first turn and for turns without a signal,
-//!   whose change counts in the next turn with one;
+//! * progress: `v_t = phi_t - phi_{t-1}`, or 0 for the first turn and for turns without a signal;
+//!   the change during a turn without a signal counts in the next turn that has one;
 //! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
 //!   divides a turn's progress among that turn and the earlier ones: `sum_t c_t = sum_t v_t = P`;
-//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the group's mean and the trajectory's
-//!   token-weighted mean credit `c`. The last term sums to 0 over tokens.
+//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, where `mean P` is the group's mean, and `c` the
+//!   trajectory's mean credit, weighted by tokens. The last term therefore sums to 0 over the
+//!   trajectory's tokens.
 //!
 //! `P - mean P` is on the scale of the return, so the preset uses GRPO with `normalize = "mean"`.
 //! As in prime-rl, gamma defaults to 0.9 and beta to 1.
@@ -28,8 +29,8 @@ const NAME: &str = "turn-credit";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnCreditConfig {
-    /// Decay of redistributed progress per turn: 0 credits only the turn that made it; 1 credits
-    /// all turns up to that one equally.
+    /// Decay of redistributed progress per turn: 0 credits only the turn that made the progress; 1
+    /// credits that turn and all earlier ones equally.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Strength of the redistribution between turns.
@@ -37,8 +38,8 @@ pub struct TurnCreditConfig {
     pub beta: f64,
     /// Whether to add net progress, minus the group's mean, to all turns.
     pub net_progress: bool,
-    /// Whether to count the first turn's progress from 0; otherwise the state after it is the
-    /// start.
+    /// Whether to count the first turn's progress from 0; otherwise progress is counted from the
+    /// state after the first turn.
     pub first_turn: bool,
 }
 

@@ -11,8 +11,9 @@
 //! turns.
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
-//! only its value at the first is used. A turn without tokens is not a step; its reward goes to the
-//! previous turn with tokens, or else to the first one.
+//! only its value at the turn's first token is used. A turn without tokens is not a step; its
+//! reward goes to the previous turn with tokens or, if there is none, to the first turn with
+//! tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -67,7 +68,7 @@ pub struct TurnPpo {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     tokens: usize,
-    /// Reward, plus that of adjacent turns without tokens.
+    /// Reward of the turn, plus the rewards of adjacent turns without tokens.
     reward: f64,
     value: f64,
 }

@@ -6,7 +6,7 @@ use turnwise_core::backoff;
 
 use crate::judge::client::{Client, Failure, check_endpoint};
 
-/// First and longest wait before a retry, in seconds.
+/// Shortest (first) and longest wait before a retry, in seconds.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
 
 /// Settings of requests.
@@ -24,7 +24,7 @@ pub struct ChatSettings {
     pub max_tokens: u32,
     /// Request timeout in seconds, including the reply.
     pub timeout_s: f64,
-    /// Retries of a failed request.
+    /// Maximum number of retries of a failed request.
     pub retries: u32,
 }
 

@@ -1,7 +1,9 @@
 //! Splits a trajectory's return `R` into credits `r_t`, one per turn, that sum to `R` (HAS, section
-//! 3), with a language model as [`judge`] or a small trained network, [`turnrd`].
+//! 3). A language model ([`judge`]) or a small trained network ([`turnrd`]) decides how much each
+//! turn gets.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};

@@ -10,8 +10,8 @@ use turnwise_train::setup;
 ///
 /// * `plain`: the config's prompts.
 /// * `react` (Yao et al. 2023): a thought and an action each turn, the whole history, and one
-///   worked example of our own. Unlike the paper, every turn has an action, with or without a
-///   thought.
+///   worked example of our own. Unlike in the paper, every turn has an action, and a turn may have
+///   no thought.
 /// * `reflexion` (Shinn et al. 2023): `react`, with further trials of unsolved tasks. The model
 ///   notes what went wrong, and the next prompt begins with the last three notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// Sets the agent's prompts: the config's ReAct template, else the environment's, in the layout
-    /// that keeps thoughts.
+    /// Sets the agent's prompts in `config`: the config's own ReAct template or else the
+    /// environment's, in the layout that keeps thoughts.
     ///
     /// # Errors
     /// Fails like [`setup::template`], or if there is no ReAct template.

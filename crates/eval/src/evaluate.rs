@@ -57,14 +57,14 @@ pub struct PlaySettings<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Success of one `reflexion` trial.
+/// Success in one `reflexion` trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// Trial number, from 1.
     pub trial: usize,
-    /// Tasks solved in this trial, among those tried.
+    /// Tasks solved in this trial, among the tasks that were played in it.
     pub solved: Rate,
-    /// Tasks solved so far, among all.
+    /// Tasks solved in this or an earlier trial, among all tasks.
     pub success: Rate,
 }
 
@@ -74,7 +74,7 @@ pub struct KindResult {
     /// Success rate.
     #[serde(flatten)]
     pub success: Rate,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
 }
 
@@ -92,8 +92,8 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Sampling seed; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks; with `reflexion`, a task is solved if one of its trials is. Other
-    /// fields describe each task's last trial.
+    /// Success over all tasks; with `reflexion`, a task is solved if one of its trials is. The
+    /// other fields describe only each task's last trial.
     pub success: Rate,
     /// Results of each `reflexion` trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -104,26 +104,28 @@ pub struct Evaluation {
     /// among those played completely and without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
     /// Mean outcome return.
     pub mean_return: f64,
-    /// Means of environment metrics; a missing one counts as 0.
+    /// Mean of each environment metric over the tasks; a task without the metric counts as 0.
     #[serde(
         default,
         deserialize_with = "turnwise_core::null_as_nan::map",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// Tasks that failed in the environment or sampler, not counted elsewhere.
+    /// Number of tasks that failed in the environment or sampler; no other field counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
-    /// Tasks whose next prompt exceeded the context (`rollout.max_model_len`).
+    /// Number of tasks that ended because the next prompt exceeded the context
+    /// (`rollout.max_model_len`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
     /// Fraction of turns without a well-formed action.
     pub invalid_action_frac: f64,
-    /// Fraction of inadmissible actions, among turns that list admissible ones.
+    /// Fraction of turns with an inadmissible action, among turns whose environment lists the
+    /// admissible ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.

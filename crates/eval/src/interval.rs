@@ -8,9 +8,9 @@ const Z: f64 = 1.959_963_984_540_054;
 /// Success rate with its Wilson 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Successes.
+    /// Number of successes.
     pub successes: usize,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
     /// `successes / trials`; 0 without trials.
     pub rate: f64,
@@ -28,7 +28,7 @@ impl Rate {
         Self { successes, trials, rate, low, high }
     }
 
-    /// Returns true if the intervals do not overlap.
+    /// Returns true if the intervals of the two rates do not overlap.
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
         self.high < other.low || other.high < self.low
     }
@@ -48,8 +48,8 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
     wilson_of_rate(successes as f64 / trials as f64, trials as f64)
 }
 
-/// [`wilson`] interval of rate `p` over `n` tasks. Several draws of a task count as one task, so
-/// the interval may be too wide.
+/// [`wilson`] interval of rate `p` over `n` tasks. Several evaluations of the same task count as
+/// one task, so the interval may be too wide.
 pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);

@@ -1,7 +1,8 @@
 //! Evaluation on pinned task panels, comparison of runs, analyses of a checkpoint, and the credit
 //! benchmark.
 //!
-//! Internal to the workspace: nothing here is stable, and the documentation leaves modules out.
+//! Internal to the workspace: nothing here is stable, and the modules are hidden from the
+//! documentation.
 //!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.

@@ -18,7 +18,7 @@ pub struct TaskOutcome {
     pub success: bool,
     /// Outcome return.
     pub outcome_return: f64,
-    /// Turns.
+    /// Number of turns.
     pub turns: usize,
 }
 

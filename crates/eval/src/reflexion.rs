@@ -110,7 +110,7 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// Returns the reflection on one line, unless its reasoning was cut off.
+/// Returns the reflection as one line; `None` if it is empty or the model's reasoning was cut off.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -20,7 +20,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 use crate::console;
 use crate::ui;
 
-/// Maximum tokens of a conversation, unless the model's limit is lower.
+/// Maximum number of tokens in a conversation, unless the model's limit is lower.
 const CONTEXT: usize = 8_192;
 
 const HELP: &str = "\
@@ -32,8 +32,8 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template replies to messages; one without (e.g. trained from scratch)
-/// continues the typed text, with `\n` for a line break.
+/// A model with a chat template replies to messages. A model without one (e.g. trained from
+/// scratch) continues the typed text, in which `\n` stands for a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (newest checkpoint) or a checkpoint.
@@ -51,7 +51,7 @@ pub(crate) struct ChatArgs {
     /// Top-p (nucleus) sampling: keep the most likely tokens whose probabilities sum to this.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
-    /// Maximum tokens per reply.
+    /// Maximum number of tokens per reply.
     #[arg(long, default_value_t = 512)]
     max_tokens: usize,
     /// Turn reasoning on or off, if the chat template has such a switch (Qwen3).
@@ -185,7 +185,7 @@ struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// One token per request, to show each immediately.
+    /// Requests one token at a time, so that each is shown immediately.
     params: SamplingParams,
     longest: usize,
     context: usize,

@@ -117,19 +117,20 @@ struct GenerateArgs {
     /// Scene size.
     #[arg(long, value_enum, default_value_t)]
     size: SizeName,
-    /// Games to generate for training.
+    /// Number of games to generate for training.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().train)]
     train: usize,
-    /// Games with new tasks and layouts on the training floor plans.
+    /// Number of games with new tasks and layouts on the training floor plans.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_seen)]
     valid_seen: usize,
-    /// Games on floor plans that training does not use.
+    /// Number of games on floor plans that training does not use.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_unseen)]
     valid_unseen: usize,
-    /// Training floor plans per room type.
+    /// Number of training floor plans per room type.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().floor_plans)]
     floor_plans: usize,
-    /// Generate only these task types (official names; repeat or separate with commas).
+    /// Generate only these task types (official names; repeat the option or separate the names with
+    /// commas).
     #[arg(long = "task-type", value_name = "NAME", value_delimiter = ',', value_parser = task_type)]
     task_types: Vec<TaskType>,
 }
@@ -158,23 +159,24 @@ impl GenerateArgs {
 struct ReplayArgs {
     /// Environment name.
     environment: String,
-    /// Recording: JSON lines with one episode per line, plain or zstd-compressed; for search also a
-    /// JSON list.
+    /// Recording: JSON lines with one episode per line, plain or zstd-compressed; for search, a
+    /// JSON list is also accepted.
     file: PathBuf,
     /// Data used for the recording. alfworld: a folder of games, a game file or a `.tar.zst`
     /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
     /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
-    /// search include their tasks. To also compare files, name a folder: for ezpoints, the
-    /// original's images; for search, the collection (`passages.jsonl`, `retrievals.jsonl`).
+    /// search include their tasks. For ezpoints and search, a folder is optional; if it is given,
+    /// its files are compared too: the original's images for ezpoints, the collection
+    /// (`passages.jsonl`, `retrievals.jsonl`) for search.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output to FILE as a recording (compressed if the name ends in `.zst`).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: Option<PathBuf>,
-    /// WebShop only: a query without results in the recording; repeatable.
+    /// WebShop only: a query for which the recording has no results; repeatable.
     #[arg(long, value_name = "QUERY")]
     unanswered: Vec<String>,
-    /// Differences to show in full.
+    /// Number of differences to show in full.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
 }

@@ -43,21 +43,21 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment; if it is not the config's, its own default prompts and splits are used
-    /// [default: from the config].
+    /// Environment to evaluate in; one other than the config's uses its own default prompts and
+    /// splits [default: from the config].
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
     /// (ReAct that reflects after a failure and retries).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
-    /// Maximum Reflexion trials per task [default: 3].
+    /// Maximum number of Reflexion trials per task [default: 3].
     #[arg(long)]
     trials: Option<usize>,
     /// Splits to evaluate [default: from the config].
     #[arg(long)]
     split: Vec<String>,
-    /// Tasks per split; 0 for all [default: from the config].
+    /// Number of tasks per split; 0 for all [default: from the config].
     #[arg(long)]
     tasks: Option<usize>,
     /// Sampling temperature; 0 is greedy [default: from the config].
@@ -66,8 +66,8 @@ pub(crate) struct EvalArgs {
     /// Seed for sampling [default: from the config].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON to this file, or if the path ends in `/`, to a file in that folder
-    /// named after the checkpoint.
+    /// Write the results as JSON to this file. If the path ends in `/`, it is a folder, and the
+    /// file in it is named after the checkpoint.
     #[arg(short = 'o', long = "output", value_name = "FILE|FOLDER/", alias = "out")]
     out: Option<PathBuf>,
     /// Write all trajectories to FILE as JSON lines (compressed if it ends in .zst).
@@ -202,8 +202,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that would replace training's own evaluation by a different one, because
-/// `turnwise compare` and `train.keep_best` read that file.
+/// Rejects an output that would replace the evaluation made during training by a different one,
+/// because `turnwise compare` and `train.keep_best` read that file.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -261,8 +261,8 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file. In a folder, the file is named after the checkpoint, as
-/// `turnwise compare --evaluations` expects.
+/// Returns the path of the result file. If `out` is a folder, the file in it is named after the
+/// checkpoint, as `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
     let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -291,8 +291,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its task panels apply to this config. The panels verify `env.data`,
-/// which may have moved.
+/// Returns the policy's run if its task panels apply to this config. `env.data` may differ, because
+/// the data may have moved; the panels verify it.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -354,7 +354,7 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// Returns a hub model's settings: two turns of history, 4,096 prompt tokens and 512 response
-/// tokens, four times as many for agents that keep the whole history.
+/// tokens. Agents that keep the whole history get a context four times as long.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);

@@ -28,10 +28,10 @@ pub(crate) struct ExportArgs {
     /// atif (Harbor), verl (rollout dump) or trl (prompts and completions).
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["merge", "dtype"])]
     format: Option<ExportFormat>,
-    /// Export only this step's trajectories; repeatable [default: all].
+    /// Export only the trajectories of this step of the run; repeatable [default: all steps].
     #[arg(long, value_name = "N", requires = "format")]
     step: Vec<u64>,
-    /// Write the full model, with the adapter merged.
+    /// Merge the adapter into its base model and write the full model.
     #[arg(long)]
     merge: bool,
     /// Replace OUT if it already exists.

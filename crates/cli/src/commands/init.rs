@@ -32,13 +32,13 @@ struct WorldArgs {
 
 #[derive(Args)]
 struct MethodArgs {
-    /// Folder to create; its name becomes that of the crate and the method.
+    /// Folder to create; its name becomes the name of both the crate and the method.
     name: PathBuf,
-    /// Git repository of turnwise for the dependency.
+    /// Git repository of turnwise that the crate depends on.
     #[arg(long, value_name = "URL", conflicts_with = "path")]
     git: Option<String>,
-    /// Local checkout of turnwise for the dependency [default: the one this program was built
-    /// from].
+    /// Local checkout of turnwise that the crate depends on [default: the one this program was
+    /// built from].
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
 }

@@ -32,7 +32,8 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// Like [`check_output`], but also rejects overwriting `input`, which the error calls `holds`.
+/// Like [`check_output`], but also rejects overwriting `input`. The error describes that file by
+/// the words in `holds`.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -40,7 +41,8 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Rejects a wrong extension, because a typo could overwrite another file.
+/// Rejects a wrong extension, because a mistyped output path could overwrite a file of another
+/// kind.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {

@@ -8,10 +8,10 @@ const MOST_COLUMNS: usize = 64;
 /// How to show images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
-    /// Half blocks in a terminal, otherwise off.
+    /// Half-block characters in a terminal, no images elsewhere.
     #[default]
     Auto,
-    /// Half blocks in 24-bit colours.
+    /// Half-block characters in 24-bit colours.
     Blocks,
     /// No images, only text.
     Off,

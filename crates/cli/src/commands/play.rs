@@ -45,13 +45,13 @@ pub(crate) struct PlayArgs {
     /// Task id, or a unique part of it.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Seed for picking and, if applicable, generating tasks.
+    /// Seed for picking the task and, if tasks are generated, for generating them.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Scene size of generated games (alfworld), same as generator.size=SIZE.
     #[arg(long, value_enum)]
     size: Option<SizeName>,
-    /// Maximum turns per episode [default: the environment's default].
+    /// Maximum number of turns per episode [default: the environment's default].
     #[arg(long, value_name = "N", alias = "max-steps")]
     max_turns: Option<usize>,
     /// How to show images, in environments that have them.
@@ -126,7 +126,8 @@ struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Observes every turn, so its advice is valid after any action.
+    /// Is shown every observation, even if the player does not ask for advice, so that its advice
+    /// is valid after any action.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }
@@ -164,7 +165,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns the task whose id contains the requested text, or a split's tasks shuffled by the seed.
+/// Returns the task whose id contains the requested text or, without such a request, the tasks of a
+/// split, shuffled by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {

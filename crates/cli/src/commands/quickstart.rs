@@ -25,7 +25,7 @@ pub(crate) struct QuickstartArgs {
     /// Parent folder of the run directory.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Smoke test: run every stage for a few steps; the agent learns little.
+    /// Run every stage for only a few steps, as a smoke test; the agent learns little.
     #[arg(long)]
     smoke: bool,
     /// Start even if the estimated memory exceeds what this machine has.

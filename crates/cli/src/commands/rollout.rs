@@ -20,8 +20,8 @@ use crate::ui::{self, Ui};
 
 /// Run episodes with a policy and write the trajectories to a file.
 ///
-/// Exits with status 1 if the environment or the sampler failed in a trajectory; it is written too,
-/// with the error.
+/// Exits with status 1 if the environment or the sampler failed in a trajectory; such a trajectory
+/// is written too, with its error.
 #[derive(Args)]
 pub(crate) struct RolloutArgs {
     /// A run directory (newest checkpoint), a checkpoint, or a model folder.
@@ -36,10 +36,10 @@ pub(crate) struct RolloutArgs {
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Tasks, in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 16)]
     tasks: usize,
-    /// Trajectories per task.
+    /// Number of trajectories per task.
     #[arg(long, default_value_t = 1)]
     samples: usize,
     /// Sampling temperature; 0 is greedy [default: the config's rollout temperature].

@@ -33,20 +33,21 @@ pub(crate) struct SearchArgs {
     /// Output file: JSON lines with query, tokens and hits (ASIN, position, score).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: PathBuf,
-    /// Documents to search instead of a generated catalogue: JSON lines with `id` and `contents`,
-    /// their folder, or an index.
+    /// Documents to search instead of a generated catalogue: JSON lines with `id` and `contents`, a
+    /// folder with such a file, or an existing index.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Hits per query.
+    /// Maximum number of hits per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 50)]
     limit: usize,
     /// Seed for the generated catalogue.
     #[arg(long, default_value_t = 0, conflicts_with = "data")]
     seed: u64,
-    /// Products in the generated catalogue.
+    /// Number of products in the generated catalogue.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().products, conflicts_with = "data")]
     products: u32,
-    /// Save the generated catalogue's index to this new or empty folder, for `--data`.
+    /// Save the generated catalogue's index to this new or empty folder, for later use with
+    /// `--data`.
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     index: Option<PathBuf>,
 }

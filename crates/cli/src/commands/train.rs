@@ -22,7 +22,7 @@ pub(crate) struct TrainArgs {
     /// remaining steps.
     #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// With --resume: continue from this checkpoint (step-12, sft-300); later ones are set aside.
+    /// With --resume: continue from this checkpoint (step-12, sft-300) and set later ones aside.
     #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
     from: Option<Position>,
     /// Reuse the SFT warm start of this run, whose SFT settings must equal the config's.
@@ -37,7 +37,7 @@ pub(crate) struct TrainArgs {
     /// Start even if the estimated memory exceeds what this machine or device has.
     #[arg(long, conflicts_with = "resume")]
     ignore_memory: bool,
-    /// Stop when standard input closes, as on Ctrl-C, so that killing a sweep stops its runs.
+    /// Stop as on Ctrl-C when standard input closes, so that killing a sweep stops its runs.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
@@ -64,12 +64,13 @@ pub(crate) struct SftArgs {
     /// Start even if the estimated memory exceeds what this machine or device has.
     #[arg(long)]
     ignore_memory: bool,
-    /// Stop when standard input closes, as on Ctrl-C, so that killing a sweep stops its runs.
+    /// Stop as on Ctrl-C when standard input closes, so that killing a sweep stops its runs.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
 
-/// Splits off overrides: arguments with `=` after a key that name no existing file.
+/// Separates files from overrides. An override is an argument with `=` after a key that is not the
+/// path of an existing file.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);

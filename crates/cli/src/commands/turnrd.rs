@@ -47,10 +47,10 @@ struct TrainArgs {
     /// `-film`).
     #[arg(long)]
     no_film: bool,
-    /// Epochs over the replay.
+    /// Number of epochs over the replay.
     #[arg(long)]
     epochs: Option<usize>,
-    /// Hold out one in every N records to measure the fit; 0 trains on all.
+    /// Hold out one in every N records to measure the fit; 0 trains on all records.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
     /// Seed for initial weights, data order and dropout.
@@ -65,7 +65,8 @@ struct InspectArgs {
     /// Replay to evaluate the network on [default: the one it was trained on].
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Record shown in the credit table [default: the held-out one with the highest return].
+    /// Index of the record shown in the credit table [default: the held-out record with the highest
+    /// return].
     #[arg(long)]
     record: Option<usize>,
 }
@@ -319,7 +320,8 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Tabulates credits. A star marks the highest credit, or the lowest if the return is not positive.
+/// Tabulates credits. A star marks the turn with the highest credit, or with the lowest if the
+/// return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

@@ -50,10 +50,10 @@ fn drawn(count: usize) -> Vec<usize> {
 }
 
 /// Draws a small chart with its minimum, maximum and last value; the chart is empty if there are no
-/// points. Non-finite values are skipped, and hovering shows a point's value.
+/// points. NaN and infinite values are skipped, and hovering over a point shows its value.
 ///
-/// A `window` above 1 draws a moving average over the pale points. `dots` marks each point, for
-/// metrics that exist only at some steps.
+/// If `window` is above 1, points are pale and a moving average is drawn over them. `dots` marks
+/// each point, for metrics that exist only at some steps.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
     let ends = points.iter().flat_map(|point| {
@@ -147,8 +147,8 @@ fn marks(
     marks
 }
 
-/// Draws a word-sized sparkline of the metric `about`; empty for fewer than two values. By default,
-/// the `range` is that of the values.
+/// Draws a word-sized sparkline of the metric named `about`; it is empty for fewer than two values.
+/// If `range` is absent, the vertical range is that of the values.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {

@@ -21,7 +21,7 @@ pub(crate) struct Forest {
     pub(crate) limits: (f64, f64),
     /// Formats a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// Writes each mark's text beside its axis, not only on hover.
+    /// Whether each mark's text is written beside its axis, and not only shown on hover.
     pub(crate) numbers: bool,
     /// Labels below the axis: position in hundredths, and text such as `no credit`.
     pub(crate) words: Vec<(f64, String)>,
@@ -35,7 +35,7 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// Draws the mark as a ring, if it is a placeholder and not an estimate.
+    /// Whether the mark is a ring, because it is a placeholder and not an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }

@@ -142,8 +142,8 @@ impl Axes {
     }
 }
 
-/// Draws one method's line and band. Curves with at most 20 points get marks, because nothing in
-/// between was measured.
+/// Draws one method's line and band. The points of curves with at most 20 points are marked,
+/// because nothing between them was measured.
 fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
     let colour = colour(index);
     let with_band: Vec<&Point> =

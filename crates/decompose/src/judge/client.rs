@@ -87,7 +87,7 @@ struct Choice {
 
 #[derive(Deserialize)]
 pub(crate) struct Message {
-    /// Null if all tokens were spent on reasoning.
+    /// The reply's text; null if the model spent all its tokens on reasoning.
     pub(crate) content: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl Client {
             .ok_or_else(|| Failure::Malformed("an answer without text; raise decomposer.max_tokens".into()))
     }
 
-    /// Sends a short question; any chat completion is a success.
+    /// Sends a short question to test the service; any chat completion is a success.
     pub(super) fn probe(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
@@ -189,8 +189,9 @@ impl Client {
         }
     }
 
-    /// Returns the wait before retry `attempt` (from 1). It doubles with each attempt, up to
-    /// `backoff_max_s`; seeded jitter shortens it by up to half.
+    /// Returns the wait before retry `attempt` (from 1). The wait doubles with each attempt, up to
+    /// `backoff_max_s`, and is then shortened at random by up to half; the seed decides by how
+    /// much.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

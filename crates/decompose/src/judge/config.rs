@@ -17,9 +17,9 @@ pub struct JudgeConfig {
     pub model: String,
     /// Environment variable with the API key; empty if none is needed.
     pub api_key_env: String,
-    /// Prompt template file; if empty, the built-in template.
+    /// Prompt template file; if empty, the built-in template is used.
     pub template: PathBuf,
-    /// Folder for cached responses; if empty, `judge` in the run directory.
+    /// Folder for cached responses; if empty, the folder `judge` in the run directory is used.
     pub cache: PathBuf,
     /// Sampling temperature.
     #[schemars(range(min = 0.0, max = 2.0))]
@@ -30,26 +30,26 @@ pub struct JudgeConfig {
     /// Request timeout in seconds, including the response.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Retries of a failed request.
+    /// Maximum number of retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry, doubled for each further one. Every wait is randomly
-    /// shortened by up to half.
+    /// Wait before the first retry, in seconds; it doubles for each further retry. Every wait is
+    /// randomly shortened by up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Maximum wait between attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum requests in a run, including retries and those before a resume, but not the test
-    /// request at its start. With 0, only the cache is used.
+    /// Maximum number of requests in a run, including retries and the requests made before a
+    /// resume, but not the test request at the start. With 0, only cached scores are used.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
     /// Maximum fraction of questions without scores; 1 never stops the run. The run stops if the
-    /// fraction is higher both among the last 20 questions sent (once there are 8) and in the
-    /// current batch, including cache hits.
+    /// fraction is exceeded both among the last 20 questions sent (once there are 8) and among all
+    /// questions of the current batch so far. Cache hits in the batch count as answered.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
-    /// Maximum concurrent requests.
+    /// Maximum number of concurrent requests.
     #[schemars(range(min = 1, max = 256))]
     pub concurrency: usize,
 }

@@ -12,40 +12,41 @@ use super::client::{Client, Failure};
 use super::scores::{parse, rescale, uniform};
 use super::{JudgeConfig, JudgeError, Template};
 
-/// Recent questions over which the failure rate is computed.
+/// Number of recent questions over which the failure rate is computed.
 const WINDOW: usize = 20;
-/// Minimum questions before the failure rate is checked.
+/// Minimum number of questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
 /// Usage counters of a judge. [`Judge::resume_counts`] carries them into a resumed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
-    /// Trajectories with credits.
+    /// Number of trajectories with credits.
     pub trajectories: u64,
-    /// Trajectories with return 0, which need no scores.
+    /// Number of trajectories with return 0, which need no scores.
     pub zero_returns: u64,
-    /// Questions answered from the cache.
+    /// Number of questions answered from the cache.
     pub cache_hits: u64,
-    /// Unreadable or unwritable cache files.
+    /// Number of cache files that could not be read or written.
     pub cache_errors: u64,
-    /// Requests, retries included.
+    /// Number of requests, retries included.
     pub calls: u64,
-    /// Retries.
+    /// Number of retries.
     pub retries: u64,
-    /// Timeouts.
+    /// Number of requests that timed out.
     pub timeouts: u64,
-    /// Failed connections.
+    /// Number of failed connections.
     pub transport_errors: u64,
-    /// Statuses other than 200.
+    /// Number of responses with a status other than 200.
     pub status_errors: u64,
-    /// Responses without valid scores.
+    /// Number of responses without valid scores.
     pub malformed: u64,
-    /// Requests not sent because the budget was used up.
+    /// Number of requests not sent because the budget was used up.
     pub over_budget: u64,
-    /// Trajectories with equal credits `R / T` because they have no scores.
+    /// Number of trajectories that got equal credits `R / T` because they have no scores.
     pub fallbacks: u64,
-    /// Trajectories with equal credits `R / T` because their credit weights sum to about 0.
+    /// Number of trajectories that got equal credits `R / T` because their credit weights sum to
+    /// about 0.
     pub zero_scores: u64,
 }
 
@@ -88,7 +89,7 @@ struct State {
     last_failure: Option<String>,
     /// Whether each of the last [`WINDOW`] sent questions failed.
     recent: VecDeque<bool>,
-    /// Questions of this batch answered from the cache.
+    /// Number of this batch's questions that were answered from the cache.
     cached: usize,
     asked: usize,
     unanswered: usize,
@@ -101,8 +102,9 @@ impl State {
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
-    /// Records a sent question. The batch's cache hits count as answered, because a resumed run
-    /// repeats only failed questions and could mistake a working judge for a dead one.
+    /// Records a sent question. The batch's cache hits count as answered: a resumed run sends only
+    /// the questions that failed before, and could otherwise mistake a working judge for a dead
+    /// one.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -144,7 +146,7 @@ impl Judge {
         })
     }
 
-    /// Adopts an earlier judge's counts; its requests count against the budget.
+    /// Continues the counts of an earlier judge, whose requests count against the budget too.
     pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
@@ -206,7 +208,8 @@ impl Judge {
         scores
     }
 
-    /// Sends a request with retries, calling `failed` on each failure; `Err` has the last reason.
+    /// Sends a request with retries, calling `failed` on each failure; `Err` has the reason of the
+    /// last failure.
     fn tries<T>(
         &self,
         key: &Key,
@@ -315,11 +318,11 @@ impl Judge {
     /// Returns each turn's credit, or `R / T` for trajectories without scores ([`Judge::metrics`]
     /// counts them).
     ///
-    /// Calls `warn` on the first failed request, and with the number of trajectories without
-    /// scores.
+    /// Calls `warn` for the first failed request and, if any trajectories have no scores, once more
+    /// with their number.
     ///
     /// # Errors
-    /// Fails if more than `max_failed_share` of the last questions were not answered.
+    /// Fails if more than `max_failed_share` of the questions were not answered.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();

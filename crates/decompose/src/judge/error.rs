@@ -53,7 +53,7 @@ pub enum JudgeError {
     Unanswered {
         /// Base URL.
         endpoint: String,
-        /// Number of questions without an answer.
+        /// Number of questions that were not answered.
         failed: usize,
         /// Number of questions sent.
         asked: usize,

@@ -8,7 +8,7 @@ use turnwise_model::{AdamWConfig, ModelError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
-    /// Clipped values, shifted equally (equation 5).
+    /// Clipped values, all shifted by the same amount (equation 5).
     Projection,
     /// Clipped values, shifted in proportion to the attention weights:
     /// `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
@@ -53,16 +53,16 @@ pub struct TurnRdConfig {
     /// Hidden width `H`.
     #[schemars(range(min = 1, max = 8192))]
     pub hidden: usize,
-    /// Transformer layers.
+    /// Number of transformer layers.
     #[schemars(range(max = 64))]
     pub layers: usize,
-    /// Attention heads; must divide `hidden`.
+    /// Number of attention heads; must divide `hidden`.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
     /// Feed-forward width as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Maximum turns in a trajectory, and number of learned positions.
+    /// Maximum number of turns in a trajectory, which is also the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Dropout rate in training, rounded to a multiple of 1/65536.
@@ -75,10 +75,10 @@ pub struct TurnRdConfig {
     /// Clipping bound `c` of values in equation 5.
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub value_clip: f64,
-    /// Rank hinge loss weight.
+    /// Weight of the rank hinge loss.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_weight: f64,
-    /// Rank hinge loss margin.
+    /// Margin of the rank hinge loss.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_margin: f64,
     /// Weight of the KL divergence from the progress prior.
@@ -92,31 +92,33 @@ pub struct TurnRdConfig {
     /// AdamW learning rate.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
-    /// Decoupled weight decay of matrices. The default is PyTorch's, because the paper states none.
+    /// Decoupled weight decay of matrices. The default is PyTorch's, because the paper states no
+    /// value.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Maximum global gradient norm; 0 disables clipping. The paper states none.
+    /// Maximum global gradient norm; 0 disables clipping. The paper states no maximum.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
-    /// Maximum passes over the replay per round.
+    /// Maximum number of passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Older records per new one in a pass, drawn in proportion to their weights; all are read if
-    /// there are fewer. With the paper's 1e6, every pass reads all records and gets slower during
-    /// the run.
+    /// Number of older records per new record in a pass, drawn in proportion to their weights; if
+    /// there are fewer, all are read. With the paper's 1e6, every pass reads all records and gets
+    /// slower during the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
     /// A round ends after a pass that lowers the loss by less than this fraction. With the paper's
     /// 0, all `epochs` run.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
-    /// Trajectories per minibatch.
+    /// Number of trajectories per minibatch.
     #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
     /// Half-life of a replay record's weight, in rounds.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
-    /// Parallel parts of a minibatch. Results depend on it, but not on the number of cores.
+    /// Number of parts of a minibatch that are computed in parallel. Results depend on this
+    /// setting, but not on the number of cores.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
 }

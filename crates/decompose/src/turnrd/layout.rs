@@ -7,7 +7,8 @@ use turnwise_core::{Purpose, Seed};
 use super::TurnRdConfig;
 use turnwise_model::layers::TensorList;
 
-/// First seed coordinate of TurnRD's draws, to keep them independent of the policy's.
+/// First seed coordinate of TurnRD's random draws, which keeps them independent of the policy's
+/// draws.
 pub(super) const TAG: u64 = 0x7475_726e_7264;
 
 /// Weight `[out, in]` and bias `[out]`.
@@ -47,7 +48,8 @@ pub(super) struct Tensors {
     pub(super) layout: TensorList,
 }
 
-/// Adds a PyTorch module; the fused attention projection is named differently.
+/// Adds the weight and bias of a PyTorch module. Those of the fused attention projection
+/// (`in_proj`) follow another naming scheme.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };
     Linear {

@@ -10,8 +10,8 @@
 //! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
 //! ```
 //!
-//! `M_i` are the turns of `i` with a progress signal. The prior uses `t/T` (`t` from 1) if any turn
-//! lacks one.
+//! `M_i` are the turns of `i` with a progress signal. If any turn lacks a progress signal, the
+//! prior uses `t/T` instead (`t` from 1).
 
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +81,8 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Returns the change of progress at each turn; `None` if the progress before or after it is
-/// unknown.
+/// Returns the change of progress at each turn; `None` for a turn if the progress before or after
+/// it is unknown.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);
     let change = |&now: &Option<f32>| {

@@ -21,8 +21,8 @@
 //!
 //! Differs from the paper:
 //!
-//! * Credits are `w_t R` by default. Equation 5 subtracts the values' excess over the return
-//!   equally from all turns, so early turns get less credit in successes than in failures.
+//! * Credits are `w_t R` by default. Equation 5 subtracts the same share of the values' excess over
+//!   the return from every turn, so early turns get less credit in successes than in failures.
 //! * Each pass reads all new records and half as many old ones, and a round can stop early.
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
@@ -30,8 +30,8 @@
 //!   after attention, inside and after the feed-forward layer), except GELU's tanh approximation
 //!   and no dropout on attention probabilities.
 //! * The paper names ALFWorld's progress signal "facts-diff (per-turn)" (table 6) without an
-//!   equation. Values predict progress after the turn, or its change with
-//!   `value_target = "change"`.
+//!   equation. Our values predict the progress after the turn or, with `value_target = "change"`,
+//!   its change during the turn.
 
 mod checkpoint;
 mod config;

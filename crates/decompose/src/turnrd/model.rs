@@ -40,9 +40,9 @@ pub struct Credits {
 /// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Finished minibatches over all epochs.
+    /// Number of finished minibatches, over all epochs so far.
     pub done: usize,
-    /// Minibatches in all epochs.
+    /// Number of minibatches in all epochs together.
     pub total: usize,
     /// Losses of the last minibatch.
     pub losses: Losses,
@@ -65,10 +65,11 @@ pub struct TrainReport {
     pub epochs: Vec<EpochReport>,
 }
 
-/// How well the estimated returns fit; each trajectory counts with its sample weight.
+/// How well the estimated returns fit the actual ones; each trajectory counts with its sample
+/// weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// Trajectories.
+    /// Number of trajectories.
     pub samples: usize,
     /// Mean squared error of `Rhat`.
     pub mse: f64,

@@ -30,7 +30,7 @@ pub(super) struct Dropout {
     pub(super) run: u64,
     pub(super) round: u64,
     pub(super) epoch: u64,
-    /// Sample number of each trajectory.
+    /// Index of each trajectory's sample, from which its dropout masks are seeded.
     pub(super) samples: Vec<u64>,
 }
 
@@ -119,7 +119,8 @@ impl<T: Real> Network<'_, T> {
         y
     }
 
-    /// Adds the gradient of the layer's parameters to `gradient`; returns that of its input, `d_x`.
+    /// Adds the gradient of the layer's parameters to `gradient` and returns the gradient of the
+    /// layer's input, `d_x`.
     fn pull(&self, layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) -> Vec<T> {
         pull_weights(layer, d_y, x, gradient, rows);
         let weight = &self.weights[layer.weight.clone()];

@@ -113,8 +113,8 @@ impl Attention {
     }
 }
 
-/// Fills `mask` with 0 at rate `dropout`, else `1 / (1 - dropout)`. An entry uses 16 random bits,
-/// so the rate is a multiple of 1/65536.
+/// Sets each entry of `mask` to 0 with probability `dropout`, and otherwise to `1 / (1 - dropout)`.
+/// An entry uses 16 random bits, so the rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));

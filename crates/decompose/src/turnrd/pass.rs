@@ -1,8 +1,8 @@
 //! Selects, weights and orders a pass's samples.
 //!
 //! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. With `older_per_new = c`, a pass
-//! reads the `n` samples of age 0 and only `k = round(c n)` older ones, drawn in proportion to
-//! `q_i` and weighted by `sum_old q / k`, which keeps the expected losses.
+//! reads the `n` samples of age 0 and only `k = round(c n)` older ones. These are drawn in
+//! proportion to `q_i` and weighted by `sum_old q / k`, so that the expected losses stay the same.
 
 use turnwise_core::Rng;
 
@@ -17,7 +17,8 @@ pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
 pub(super) struct Pass {
     /// Sample indices in reading order; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Weight of each drawn older sample; `None` if every sample keeps its own weight.
+    /// Weight that each drawn older sample gets instead of its own; `None` if all samples keep
+    /// their own weights.
     pub(super) older_weight: Option<f64>,
 }
 

@@ -13,7 +13,7 @@ use turnwise_model::ModelError;
 pub struct FilmZeroed {
     /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.
     pub relative_change: f64,
-    /// Trajectories.
+    /// Number of trajectories.
     pub samples: usize,
 }
 
@@ -26,15 +26,15 @@ pub struct GoalsShuffled {
     pub shuffled_mse: f64,
     /// Fraction of trajectories with a larger error after shuffling.
     pub worse: f64,
-    /// Whether errors compare `V_t` with progress (if any trajectory has it) or `Rhat` with the
-    /// return.
+    /// True if the errors compare `V_t` with progress, false if they compare `Rhat` with the return
+    /// because no trajectory has progress.
     pub of_values: bool,
-    /// Trajectories.
+    /// Number of trajectories.
     pub samples: usize,
 }
 
 impl GoalsShuffled {
-    /// Returns the relative increase of the error; `None` if `mse` is 0.
+    /// Returns the relative increase of the error by shuffling; `None` if `mse` is 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }

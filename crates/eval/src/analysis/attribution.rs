@@ -5,11 +5,12 @@
 //! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
 //! Its mean over sampled responses estimates `KL[pi(.|c) || pi(.|c without the part)]` per token.
 //!
-//! Masked prompts use the windowed layout. If the config uses the concatenated layout, the
-//! attribution therefore also measures how unfamiliar that form is.
+//! Masked prompts use the windowed layout. If the config uses the concatenated layout, the policy
+//! has not been trained on windowed prompts, so the attribution also measures how unfamiliar they
+//! are.
 //!
 //! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns are
-//! measured. The paper ablates features with Captum and does not state the replacement.
+//! measured. The paper ablates features with Captum and does not state what replaces them.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -24,13 +25,13 @@ use crate::EvalError;
 /// Hidden parts, in the order of [`Attribution::parts`].
 const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
 
-/// Sequences per forward pass.
+/// Maximum number of sequences per forward pass.
 const CHUNK: usize = 256;
 
-/// Means over the outlier turns, or over all other turns.
+/// Means over one set of turns: the outlier turns, or all other turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Attribution {
-    /// Number of turns.
+    /// Number of turns in the mean.
     pub turns: usize,
     /// Mean step advantage.
     pub advantage: f64,
@@ -57,16 +58,18 @@ pub struct AttributionStudy {
     pub outliers: Attribution,
     /// Other turns.
     pub inliers: Attribution,
-    /// Outliers with low entropy.
+    /// Number of outliers with low entropy.
     pub low: usize,
-    /// Outliers with high entropy.
+    /// Number of outliers with high entropy.
     pub high: usize,
-    /// Turns without a response, or with an empty or too long masked prompt.
+    /// Number of turns left out, because they have no response or because a masked prompt is empty
+    /// or too long.
     pub left_out: usize,
 }
 
-/// Measures every turn, split by the outliers of a credit method such as STAPO. `tick` receives the
-/// number of finished turns and the number of all turns.
+/// Measures every turn and averages separately over the outlier turns of a credit method such as
+/// STAPO and over all other turns. `tick` receives the number of finished turns and the number of
+/// all turns.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model

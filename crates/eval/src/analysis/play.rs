@@ -28,8 +28,9 @@ impl AnalysisSettings<'_> {
     }
 }
 
-/// Plays each task `samples` times as one group, at the rollout temperature. Drops trajectories
-/// that failed outside the policy. Prompts have image tokens, not pictures.
+/// Plays each task `samples` times as one group, at the rollout temperature. Drops trajectories in
+/// which the environment or the sampler failed. Prompts have tokens in place of images, but not the
+/// images themselves.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] on too little memory or a failed sampler,

@@ -3,15 +3,17 @@
 //!
 //! The surprisal of response `a` in state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in nats;
 //! its mean is the entropy `H(s)`. AEM's coefficient `alpha` is a proxy for the relative surprisal
-//! `H(s) - S(a|s)`. Here `K` more responses estimate `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! `H(s) - S(a|s)`. This analysis estimates `H(s)` from `K` more responses,
+//! `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
 //! The surprisal varies by `Var[H(s)]` between states and `E[Var(S|s)]` within a state, estimated
 //! from `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
 //! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
-//! the paper does not state how its 64 states were chosen. Turns with `alpha = 1` and states whose
-//! draws all equal the response have no sign to compare; the study reports how many there are.
+//! the paper does not state how its 64 states were chosen. Turns with `alpha = 1`, and states in
+//! which all sampled responses equal the analysed one, have no sign to compare; the study reports
+//! how many there are.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -25,15 +27,15 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// Smaller relative surprisals, in nats, are rounding errors.
+/// Relative surprisals below this, in nats, are rounding errors.
 const NO_SURPRISAL: f64 = 1e-5;
 
 /// Settings of the analysis.
 #[derive(Clone, Debug)]
 pub struct SurprisalSettings {
-    /// Turns to analyse.
+    /// Number of turns to analyse.
     pub states: usize,
-    /// Responses to sample per turn, at least 2.
+    /// Number of responses to sample per turn, at least 2.
     pub draws: usize,
     /// AEM's settings.
     pub aem: AemConfig,
@@ -68,17 +70,20 @@ impl Surprisal {
 pub struct SurprisalStudy {
     /// The analysed responses.
     pub points: Vec<Surprisal>,
-    /// Turns that AEM scales, from which states are drawn.
+    /// Number of turns that AEM scales; the analysed states are drawn from them.
     pub scaled_turns: usize,
-    /// Turns with a response.
+    /// Number of turns with a response.
     pub turns: usize,
     /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either is constant.
     pub pearson: Option<f64>,
-    /// Correlation of `alpha - 1` and `H_MC(s)`, which the state determines.
+    /// Correlation of `alpha - 1` and `H_MC(s)`, the part of the relative surprisal that depends
+    /// only on the state.
     pub pearson_of_state: Option<f64>,
-    /// States whose draws all equal the response.
+    /// Number of states whose relative surprisal is 0, because all sampled responses equal the
+    /// analysed one.
     pub certain: usize,
-    /// Other responses whose `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
+    /// Number of responses in the remaining states whose `alpha - 1` and `H_MC(s) - S(a|s)` have
+    /// the same sign.
     pub same_sign: usize,
     /// Estimate of `Var[H(s)]` in square nats; can be negative if small.
     pub variance_between: f64,

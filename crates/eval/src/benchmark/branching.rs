@@ -1,15 +1,17 @@
 //! Measures true advantages by continuations from saved states.
 //!
 //! Each task is played `samples` times. From the state before each turn, `K` continuations of the
-//! exact tokens are sampled, once per distinct future (world state, tokens, number of turns). `Q`
-//! of a turn is its reward plus the discounted `V` of the next state. The played trajectories are
-//! excluded from the estimates, because methods see their returns.
+//! exact tokens are sampled. Turns with the same state (environment state, tokens and number of
+//! turns) share their continuations. `Q` of a turn is its reward plus the discounted `V` of the
+//! next state. The played trajectories are excluded from the estimates, because methods see their
+//! returns.
 //!
-//! With a budget, a pilot of `K/2` continuations per state allocates the rest in proportion to
-//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934); `s_i` is the standard
-//! deviation of a state's returns, and `u_i` the number of turns in that state. The pilot would
-//! bias the estimates and is excluded. Variances are smoothed towards their mean over the states,
-//! so that a few equal returns do not make a state look certain.
+//! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
+//! proportion to `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). `s_i` is the
+//! standard deviation of a state's returns in the pilot, and `u_i` the number of turns in that
+//! state. The pilot is excluded from the estimates, because it would bias them. Variances are
+//! smoothed towards their mean over the states, so that a few equal returns do not make a state
+//! look certain.
 
 use std::time::Instant;
 
@@ -22,17 +24,19 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the mean variance in a state's smoothed variance, as a number of returns.
+/// Weight of the mean variance in a state's smoothed variance; it counts as much as this many
+/// returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchingSettings {
-    /// Trajectories per task.
+    /// Number of trajectories per task.
     pub samples: usize,
-    /// Continuations per state, at least 2.
+    /// Number of continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum continuations per task, including the pilot; 0 samples a fixed number per state.
+    /// Maximum number of continuations per task, including the pilot; 0 samples `continuations`
+    /// from every state.
     pub budget: usize,
     /// Discount of returns.
     pub gamma: f64,
@@ -41,33 +45,33 @@ pub struct BranchingSettings {
 /// Progress of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BranchProgress {
-    /// Tasks finished in this call.
+    /// Number of tasks finished in this call.
     pub tasks: usize,
-    /// Finished and planned continuations of the current task.
+    /// Numbers of finished and of planned continuations of the current task.
     pub continuations: [usize; 2],
-    /// Continuations in this call so far.
+    /// Number of continuations in this call so far.
     pub all_continuations: usize,
 }
 
 /// A task with its true advantages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchedTask {
-    /// Trajectories, with the rewards that credit uses.
+    /// Trajectories, with the rewards that credit assignment uses.
     pub trajectories: Vec<Trajectory>,
     /// True advantages, `[trajectory][turn]`.
     pub truth: Vec<Vec<TurnTruth>>,
-    /// States with continuations.
+    /// Number of states from which continuations were sampled.
     pub states: usize,
-    /// Sampled continuations.
+    /// Number of sampled continuations.
     pub continuations: usize,
-    /// Continuations that failed outside the policy.
+    /// Number of continuations in which the environment or the sampler failed.
     pub failed: usize,
     /// Seconds spent on playing and on continuations.
     pub seconds: [f64; 2],
 }
 
 /// Measures tasks, given with their indices, and passes each result to `done`. Sampling depends
-/// only on seed and index, so tasks may be split over calls.
+/// only on the seed and a task's index, so tasks may be split over several calls.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,
@@ -217,9 +221,9 @@ fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns the number of continuations beyond `each` for every state, at most `rest` in total,
-/// given its number of turns and its pilot returns. The numbers are even, so that both halves have
-/// the same size.
+/// Returns, for every state, how many continuations to sample beyond `each`, given the state's
+/// number of turns and its pilot returns. They are at most `rest` in total, and even numbers, so
+/// that both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =

@@ -1,18 +1,20 @@
-//! Compares the policy gradient of a method's advantages with that of the true advantages.
+//! Compares the policy gradient that a method's advantages give with the one that the true
+//! advantages give.
 //!
 //! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
 //! temperature; `g_i` is computed with the method's advantages, `h_i` with `A*`. Means are over
 //! tasks or pairs of different tasks:
 //!
 //! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks. Noise in `A*` makes `|h|` larger;
-//!   the *corrected* cosine replaces `|h|^2` by `<h', h''>` of the two half estimates.
+//!   the *corrected* cosine therefore replaces `|h|^2` by `<h', h''>`, where `h'` and `h''` use the
+//!   two half estimates of `A*`.
 //! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`, the share of a task's gradient that
-//!   tasks have in common. Its inverse is about the number of tasks at which a mean gradient has as
-//!   much signal as noise.
+//!   tasks have in common. The inverse of this share is about the number of tasks at which a mean
+//!   gradient has as much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, where `g` in
 //!   `E|g|^2` is the mean over `n` tasks. It is the expected cosine of one step with the true
 //!   gradient of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>`
-//!   contains 0, because then that gradient is unknown.
+//!   contains 0, because then the true gradient is unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -32,7 +34,7 @@ pub struct GradientScore {
     pub name: String,
     /// Cosine of the two gradients on the same turns.
     pub cosine: Option<Estimate>,
-    /// Cosine corrected for noise in the truth.
+    /// Cosine, corrected for noise in the true advantages.
     pub corrected: Option<Estimate>,
     /// Share of a task's gradient that tasks have in common.
     pub signal: Option<Estimate>,
@@ -69,7 +71,7 @@ impl<'a> Gradients<'a> {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Fails if a trajectory has no tokens, or has those of another policy.
+    /// Fails if a trajectory has no tokens, or if its tokens are those of another policy.
     pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
@@ -122,7 +124,8 @@ impl<'a> Gradients<'a> {
         Ok(found)
     }
 
-    /// Returns the products with the true gradients, given one advantage per turn.
+    /// Returns the inner products of a method's gradients with the true ones, given one advantage
+    /// per turn.
     ///
     /// # Errors
     /// Returns errors of the learner.
@@ -206,7 +209,7 @@ impl Products {
         common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))
     }
 
-    /// Scores the method for steps of `tasks_per_step` tasks.
+    /// Scores the method, assuming that a training step averages over `tasks_per_step` tasks.
     pub fn score(&self, name: &str, tasks_per_step: usize, settings: &ScoreSettings) -> GradientScore {
         let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
             estimate(settings, self.own.len(), |drawn| statistic(drawn))
@@ -253,8 +256,8 @@ fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean product of a task with itself, and that with other tasks; `None` for fewer than
-/// two tasks.
+/// Returns the mean inner product of a task's two gradients, and that of the gradients of two
+/// different tasks; `None` for fewer than two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);

@@ -1,9 +1,9 @@
-//! Measures true advantages by counting in many samples of a task, without saved states.
+//! Measures true advantages by averaging returns over many samples of a task, without saved states.
 //!
 //! If the environment depends only on the actions, samples that begin with the same responses share
-//! a state and form a tree. `V` is the mean return of the samples that visit a state, `Q` that of
-//! those that continue with the same response. A trajectory's own group is excluded, because
-//! methods see its returns.
+//! a state and form a tree. `V` is the mean return of the samples that visit a state, and `Q` the
+//! mean return of those among them that continue with the same response. A trajectory's own group
+//! is excluded, because methods see its returns.
 //!
 //! Only early turns and likely responses have enough samples; [`super::branching`] has no such
 //! limit.
@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error};
 use turnwise_core::{Trajectory, Turn};
 
-/// Settings of the counting.
+/// Settings of this measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeSettings {
-    /// Trajectories per group.
+    /// Number of trajectories per group.
     pub group_size: usize,
     /// Discount of returns.
     pub gamma: f64,
-    /// Minimum samples that visit a state, own group excluded.
+    /// Minimum number of samples that visit a state, not counting the trajectory's own group.
     pub fewest: usize,
     /// Minimum number of these samples that continue with the same response.
     pub fewest_next: usize,
@@ -33,7 +33,7 @@ impl Default for TreeSettings {
 }
 
 /// Returns the true advantage of each turn of one task's samples; `None` for turns with too few
-/// samples. Consecutive samples form groups.
+/// samples. Each `group_size` consecutive samples form a group.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();
@@ -66,7 +66,7 @@ struct Counted<'a> {
     reward: f64,
     last: bool,
     turn: usize,
-    /// Samples that visit the state.
+    /// Indices of the samples that visit the state.
     through: Vec<usize>,
     next: Vec<usize>,
     rest: Vec<usize>,
@@ -98,7 +98,7 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
 }
 
 struct Tree {
-    /// Samples that visit each node, ascending.
+    /// Indices of the samples that visit each node, in ascending order.
     members: Vec<Vec<usize>>,
     /// Each sample's nodes: the root, then one per response.
     paths: Vec<Vec<usize>>,

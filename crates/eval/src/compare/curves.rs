@@ -8,7 +8,7 @@ use super::runs::RunResults;
 use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
-/// Maximum resamples per point; few suffice for plotted bands.
+/// Maximum number of resamples per point; few suffice for plotted bands.
 const RESAMPLES: usize = 2_000;
 
 /// Point of a curve.
@@ -16,7 +16,7 @@ const RESAMPLES: usize = 2_000;
 pub struct Point {
     /// RL step.
     pub step: u64,
-    /// Runs with this point.
+    /// Number of runs that have a value at this step.
     pub runs: usize,
     /// Mean over runs, with its bootstrap interval over runs.
     #[serde(flatten)]
@@ -46,8 +46,9 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns success in the evaluations over steps. Evaluations that differ from the compared one in
-/// panel, temperature, agent or number of trials are left out and listed in the notes.
+/// Returns the curve of success in a method's evaluations. Those that differ from the evaluation at
+/// the compared step in panel, temperature, agent or number of trials are left out and listed in
+/// the notes.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
-/// Pools successes, trials and outcomes; fields that a comparison does not show come from the first
-/// draw.
+/// Merges several evaluations (draws) into one: successes, trials and outcomes are pooled, and
+/// fields that a comparison does not show come from the first draw.
 ///
 /// # Errors
 /// Fails if draws differ in panel, temperature, agent or number of trials, have equal seeds, or are

@@ -12,9 +12,9 @@ use crate::statistics::{Bootstrap, Interval, iqm, mean};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// Other runs on these tasks.
+    /// To other runs of the method, on these tasks.
     Seeds,
-    /// This run on other tasks.
+    /// To other tasks, with this run.
     Tasks,
 }
 
@@ -36,9 +36,10 @@ pub struct Seed {
 pub struct MethodResult {
     /// Method name.
     pub method: String,
-    /// Its runs.
+    /// The method's runs, one for each seed.
     pub seeds: Vec<Seed>,
-    /// Population of the intervals: tasks if there is only one seed.
+    /// What the intervals generalize to: other tasks if there is only one seed, otherwise other
+    /// seeds.
     pub over: Over,
     /// Success rate on the panel, averaged over seeds.
     pub success: Estimate,
@@ -46,7 +47,7 @@ pub struct MethodResult {
     pub iqm: Estimate,
     /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
-    /// Mean turns.
+    /// Mean number of turns.
     pub mean_turns: f64,
 }
 

@@ -79,19 +79,20 @@ pub struct Unlike {
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// Baseline of all methods. Default: the first method.
+    /// Baseline of all methods. If unset, `baselines` are used, and the first method for those
+    /// without an entry.
     pub baseline: Option<String>,
-    /// Baselines of individual methods; used if `baseline` is unset.
+    /// Baseline of each method, by method name; used only if `baseline` is unset.
     pub baselines: BTreeMap<String, String>,
     /// Pools of methods whose differences to their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
     /// Splits to compare; empty for all.
     pub splits: Vec<String>,
-    /// Step to compare; by default each run's last.
+    /// Step to compare; by default, the last step of each run.
     pub at: Option<u64>,
     /// Resamples and seed.
     pub bootstrap: Bootstrap,
-    /// Steps over which training success is averaged.
+    /// Number of steps over which training success is averaged.
     pub smooth: usize,
 }
 
@@ -125,9 +126,9 @@ pub struct Comparison {
     pub splits: Vec<SplitComparison>,
     /// Smoothed training success by method.
     pub training: Vec<Curve>,
-    /// Steps over which training success is averaged.
+    /// Number of steps over which training success is averaged.
     pub smooth: usize,
-    /// What could not be computed, and why.
+    /// Notes on what could not be computed, and why.
     pub notes: Vec<String>,
 }
 
@@ -140,7 +141,7 @@ pub struct SplitComparison {
     pub panel: String,
     /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Tasks in the panel.
+    /// Number of tasks in the panel.
     pub tasks: usize,
     /// Kinds of tasks.
     pub kinds: Vec<String>,
@@ -270,7 +271,8 @@ fn compare_split(
     }
 }
 
-/// Returns the requested splits, or those of the first run; all runs must have them.
+/// Returns the requested splits or, if none are requested, those of the first run; all runs must
+/// have them.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());

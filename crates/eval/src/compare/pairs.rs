@@ -34,8 +34,8 @@ pub struct Pair {
     /// Baseline name.
     pub baseline: String,
     /// Difference of the mean success over tasks that all runs played, with a bootstrap interval
-    /// over tasks, stratified by kind. If there are no task outcomes, it is the difference of the
-    /// success rates, without an interval.
+    /// over tasks, stratified by kind. If the evaluations have no outcomes of single tasks, it is
+    /// the difference of the success rates, without an interval.
     pub difference: Estimate,
     /// Difference of success rates, averaged over seeds, with Student's interval; `None` if fewer
     /// than two seeds are shared.
@@ -96,8 +96,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns only the runs whose seed both methods have, because each seed has its own warm start.
-/// Returns all runs if both have equal seeds or none in common.
+/// Returns only the runs whose seed both methods have, because each seed has its own warm start. If
+/// the methods have the same seeds or none in common, returns all runs.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -214,8 +214,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Tests runs with the same seed, or the only two runs. Skips runs with averaged draws, because the
-/// test needs single games.
+/// Tests runs with the same seed, or the only two runs. Skips runs whose results are averages of
+/// several draws, because the test needs one outcome per task.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

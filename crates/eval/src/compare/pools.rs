@@ -1,7 +1,7 @@
 //! Averages one idea's effect over several baselines, because a single pair may be too noisy.
 //!
-//! Pairs with the same seed share warm start and tasks, so they are averaged first, and the
-//! interval is over seeds.
+//! Runs with the same seed share their warm start and tasks, so the pairs' differences are first
+//! averaged per seed, and the interval is then over seeds.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ pub(super) fn estimate(differences: &BTreeMap<u64, f64>) -> Option<Estimate> {
     Some(Estimate { value: mean(&values), interval: Some(interval) })
 }
 
-/// Returns the pools whose pairs are all present and share at least two seeds; the notes list the
-/// other pools.
+/// Returns the pools whose pairs are all present and share at least two seeds; all other pools are
+/// listed in the notes.
 pub(super) fn of_split(
     split: &str,
     pairs: &[Pair],

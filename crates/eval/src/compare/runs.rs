@@ -40,7 +40,7 @@ pub struct RunResults {
     pub method: String,
     /// Seed in the config.
     pub seed: Option<u64>,
-    /// Whether all steps are done.
+    /// Whether the run has finished all its steps.
     pub finished: bool,
     /// Evaluation folders; the evaluations of several folders are averaged as draws.
     pub folders: Vec<String>,
@@ -50,7 +50,7 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting that is read, so that a config of any version works.
+/// The only setting that is read from the config, so that configs of older versions work too.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,

@@ -15,8 +15,8 @@ pub fn mean_of_strata(scores: &Strata) -> f64 {
 /// Returns the interquartile mean of all scores, `1/(n - 2g) sum_{i=g+1}^{n-g} x_(i)` with
 /// `g = floor(n/4)` and ascending `x_(i)`; 0 without scores.
 ///
-/// It is less sensitive to outliers than the mean, and uses more data than the median (Agarwal et
-/// al. 2021, section 4.3). It equals a 25 % `scipy.stats.trim_mean`.
+/// This mean is less sensitive to outliers than the arithmetic mean, and uses more data than the
+/// median (Agarwal et al. 2021, section 4.3). It equals a 25 % `scipy.stats.trim_mean`.
 pub fn iqm(scores: &[f64]) -> f64 {
     let mut sorted = scores.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -5,7 +5,7 @@ use turnwise_core::{Purpose, Seed};
 
 use super::mean;
 
-/// Maximum nonzero differences for which all signs are tried.
+/// Maximum number of nonzero differences for which all combinations of signs are tried.
 const EXACT: usize = 16;
 
 /// Test result.
@@ -15,16 +15,17 @@ pub struct PairedTest {
     pub difference: f64,
     /// Two-sided p-value.
     pub p: f64,
-    /// Whether all signs were tried.
+    /// Whether all combinations of signs were tried, so that `p` is exact.
     pub exact: bool,
 }
 
 /// Tests `d_t`, the difference of two methods' mean success on task `t` over their seeds.
 ///
 /// If the methods are exchangeable, both signs of each `d_t` are equally likely. `p` is the share
-/// of signs `s` whose `T = |mean_t s_t d_t|` is at least the observed `T_0` (Pitman 1937). Up to 16
-/// nonzero differences, all `2^n` signs are tried; otherwise `resamples` random ones,
-/// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
+/// of all sign combinations `s` whose `T = |mean_t s_t d_t|` is at least `T_0`, the value for the
+/// observed signs (Pitman 1937). With up to 16 nonzero differences, all `2^n` combinations are
+/// tried; with more, `resamples` random ones are, and `p = (1 + #{T >= T_0}) / (1 + resamples)`
+/// (Phipson and Smyth 2010). `None` without tasks.
 ///
 /// The result generalizes to other tasks, not to other seeds.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {

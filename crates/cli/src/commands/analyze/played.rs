@@ -31,10 +31,10 @@ pub(super) struct PlayedArgs {
     /// Split to play [default: the first of eval.splits].
     #[arg(long)]
     split: Option<String>,
-    /// Tasks, in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories per task.
+    /// Number of trajectories per task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     samples: u32,
     /// Seed for sampling [default: the config's].

@@ -15,16 +15,16 @@ use crate::ui;
 pub(crate) struct SurprisalArgs {
     #[command(flatten)]
     played: PlayedArgs,
-    /// Turns to analyze.
+    /// Number of turns to analyze.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     states: u32,
-    /// Responses to sample per turn.
+    /// Number of responses to sample for each turn.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     draws: u32,
     /// AEM's `lambda`.
     #[arg(long, default_value_t = 1.0)]
     lambda: f64,
-    /// AEM's `min_spread`: groups whose entropies span fewer nats are not scaled.
+    /// AEM's `min_spread`: groups whose entropies span fewer nats than this are not scaled.
     #[arg(long, default_value_t = 0.1)]
     min_spread: f64,
     /// Plot AEM's coefficient against relative surprisal, as SVG.

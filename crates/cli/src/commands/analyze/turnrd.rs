@@ -23,7 +23,7 @@ pub(crate) struct TurnrdArgs {
     seed: u64,
 }
 
-/// One round's network on the trajectories that it assigned credit to.
+/// Measurements of one round's network, on the trajectories that it assigned credit to.
 #[derive(Serialize)]
 struct Round {
     round: u32,
@@ -33,10 +33,10 @@ struct Round {
     mse: f64,
     /// Largest `|sum of credits - return|`.
     sum_drift: f64,
-    /// Turns that raise the progress signal.
+    /// Number of turns that raise the progress signal.
     achieving_turns: usize,
     other_turns: usize,
-    /// ROC AUC of the credits.
+    /// ROC AUC of the credits: how well they separate the turns that raise the progress signal.
     auc: Option<f64>,
     auc_within: Option<f64>,
     /// ROC AUC with FiLM set to zero; `None` without FiLM.
@@ -123,9 +123,9 @@ pub(in crate::commands) struct FilmMeasures {
     pub(in crate::commands) shuffled: GoalsShuffled,
 }
 
-/// How well credits separate turns that raise the progress signal.
+/// How well credits separate turns that raise the progress signal from turns that do not.
 pub(in crate::commands) struct Separation {
-    /// ROC AUC over all turns, if both kinds exist.
+    /// ROC AUC over all turns, if both kinds of turns exist.
     pub(in crate::commands) auc: Option<f64>,
     /// Mean AUC within trajectories that have both kinds.
     pub(in crate::commands) auc_within: Option<f64>,

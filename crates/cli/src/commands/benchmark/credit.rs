@@ -44,21 +44,22 @@ pub(crate) struct CreditArgs {
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Tasks, in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories per group; a group plays one task.
+    /// Number of trajectories per group; all trajectories of a group play the same task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Continuations from each state [default: 64]. With --method tree: samples per task [default:
-    /// 512], of which the first eight groups are written.
+    /// Number of continuations from each state [default: 64]. With --method tree: number of samples
+    /// per task [default: 512], of which the first eight groups are written.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
-    /// Total continuations over all tasks. After K from each state, the rest go to the states whose
-    /// returns vary the most.
+    /// Total number of continuations over all tasks. After K continuations from each state, the
+    /// rest go to the states whose returns vary the most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
-    /// Discount factor; with 1, the return equals the outcome, as in group-relative methods.
+    /// Discount factor; with 1, the return equals the episode's outcome, as in group-relative
+    /// methods.
     #[arg(long, default_value_t = 1.0)]
     gamma: f64,
     /// Seed for sampling [default: the config's].

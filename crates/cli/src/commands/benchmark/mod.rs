@@ -17,7 +17,8 @@ pub(crate) struct BenchmarkArgs {
 
 #[derive(Subcommand)]
 enum BenchmarkCommand {
-    /// Measure each turn's true advantage in a policy's trajectories, and write both to a file.
+    /// Measure each turn's true advantage in a policy's trajectories, and write the trajectories
+    /// with their advantages to a file.
     ///
     /// Samples trajectories, then continuations from the state before each turn. A state's V is the
     /// mean return of its continuations; a turn's Q is its reward plus the next state's V; its true
@@ -25,7 +26,8 @@ enum BenchmarkCommand {
     Credit(credit::CreditArgs),
     /// Score credit methods against the true advantages of `benchmark credit`, without a model.
     Score(score::ScoreArgs),
-    /// Compare each credit method's policy gradient with that of the true advantages.
+    /// Compare each credit method's policy gradient with the gradient that the true advantages
+    /// give.
     Gradient(gradient::GradientArgs),
 }
 

@@ -5,8 +5,8 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::{COLOURS, document};
 
 /// Returns a forest plot of each method's corrected within-trajectory correlation with `A*`, best
-/// first and the `a-star` baselines last. A method with equal advantages in each trajectory gets a
-/// hollow mark at 0.
+/// first and the `a-star` baselines last. A method that gives all turns of a trajectory the same
+/// advantage gets a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let about =
         "correlation with A* within trajectories, corrected for the noise of A*; 95 % over tasks".to_owned();

@@ -33,8 +33,8 @@ pub(crate) struct ScoreArgs {
     /// Also show errors by turn position and by outcome.
     #[arg(long)]
     parts: bool,
-    /// Write an SVG plot of each method's credit within trajectories, on a scale from none to
-    /// perfect.
+    /// Write an SVG plot of how well each method's credit agrees with the true advantages within
+    /// trajectories.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -50,22 +50,22 @@ pub(super) struct Chosen {
     /// Setting for the methods in --preset, e.g. estimator.omega=0.5; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Method to compare the others with, on the same resampled tasks [default: grpo if scored,
-    /// else the first method].
+    /// Method that all others are compared with, on the same resampled tasks [default: grpo if it
+    /// is scored, else the first method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Sentence encoder (model folder) for methods that match states by embedding [default: hashed
     /// character n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores. Use
-    /// the policy that sampled the trajectories.
+    /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores for
+    /// the methods that need them. It should hold the policy that sampled the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
     /// Seed for methods that use randomness.
     #[arg(long, default_value_t = 0)]
     method_seed: u64,
-    /// Bootstrap resamples for confidence intervals.
+    /// Number of bootstrap resamples for confidence intervals.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(super) resamples: u32,
     /// Seed for resampling.
@@ -117,7 +117,7 @@ enum Format {
     Json,
 }
 
-/// Continuations per state that the `a-star` rows are computed from.
+/// Numbers of continuations per state from which the `a-star` rows are computed.
 const LADDER: [usize; 3] = [1, 4, 16];
 
 #[derive(Serialize)]

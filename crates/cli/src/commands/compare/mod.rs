@@ -20,8 +20,9 @@ use crate::ui::{self, Ui};
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
 /// paired tests and learning curves.
 ///
-/// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
-/// only finished runs count, or with --at, only the runs evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` are seeds of one method. From a folder or
+/// sweep, only finished runs are compared; with --at, those evaluated at that step are compared
+/// instead, finished or not.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).
@@ -30,7 +31,7 @@ pub(crate) struct CompareArgs {
     /// Folder that contains the runs of a sweep file.
     #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
     root: PathBuf,
-    /// Method to compare the others with [default: the sweep file's baseline, else the first
+    /// Method that all others are compared with [default: the sweep file's baseline, else the first
     /// method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
@@ -47,13 +48,13 @@ pub(crate) struct CompareArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Write an SVG with learning curves and differences, both with intervals.
+    /// Write an SVG with learning curves and with differences between methods, both with intervals.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Average training success over this many steps.
+    /// Average training success over this many steps, in curves and differences.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     smooth: u32,
-    /// Resamples for intervals and tests.
+    /// Number of resamples for intervals and significance tests.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     resamples: u32,
     /// Seed for resampling.

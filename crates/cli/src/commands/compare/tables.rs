@@ -113,7 +113,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Tabulates success by task kind. The more numerous of methods and kinds become the rows.
+/// Tabulates success by task kind. Rows are the methods or the kinds, whichever are more; columns
+/// are the others.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

@@ -42,21 +42,21 @@ pub(crate) struct CreditArgs {
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Maximum tokens per turn or goal over which TurnRD averages hidden states [default:
-    /// decomposer.pool_tokens of the network's run].
+    /// Maximum number of tokens in a turn, or in the goal, over which TurnRD averages hidden states
+    /// [default: decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
     /// Sentence encoder (model folder) for salt.matching=embedding [default: hashed character
     /// n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Explain each advantage, stage by stage.
+    /// Explain how each advantage was computed, stage by stage.
     #[arg(long)]
     explain: bool,
-    /// Write one row per trajectory: .jsonl, .jsonl.zst or .parquet.
+    /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Groups to print; --output always writes all.
+    /// Number of groups to print; --output always writes all groups.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }
@@ -85,7 +85,8 @@ pub(super) struct Reading {
     /// File format: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
-    /// Reward column in a TRL file, with its weight; repeatable [default: all, with weight 1].
+    /// Reward column in a TRL file, with its weight; repeatable [default: all reward columns, with
+    /// weight 1].
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
 }

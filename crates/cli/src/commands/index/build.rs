@@ -25,7 +25,8 @@ pub(crate) struct BuildArgs {
     /// text) [default: the passages already in the folder].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Text encoder (model folder; E5 or sentence-transformers), to also build vectors.
+    /// Text encoder (model folder; E5 or sentence-transformers) with which vectors are built as
+    /// well.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Build only vectors, without a BM25 index.
@@ -35,13 +36,14 @@ pub(crate) struct BuildArgs {
     /// `index serve`. Without `--encoder`, uses the folder's vectors.
     #[arg(long)]
     approximate: bool,
-    /// Neighbours per vector in the graph (HNSW's M): more is more accurate but slower.
+    /// Number of neighbours per vector in the graph (HNSW's M); a higher number is more accurate
+    /// but slower.
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().neighbours, requires = "approximate")]
     neighbours: usize,
-    /// Candidates while building the graph (efConstruction).
+    /// Number of candidates considered while building the graph (efConstruction).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().construction, requires = "approximate")]
     construction: usize,
-    /// Candidates while searching the graph (efSearch).
+    /// Number of candidates considered while searching the graph (efSearch).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().search, requires = "approximate")]
     candidates: usize,
     #[command(flatten)]

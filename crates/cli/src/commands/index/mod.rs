@@ -36,10 +36,10 @@ struct Encoding {
     /// Text before each encoded passage [default: the existing vectors' prefix, else `passage: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     passage_prefix: Option<String>,
-    /// Maximum tokens per encoded text [default: the existing vectors' limit, else 256].
+    /// Maximum number of tokens per encoded text [default: the existing vectors' limit, else 256].
     #[arg(long, value_name = "N", requires = "encoder")]
     max_tokens: Option<usize>,
-    /// Run the encoder in bf16, several times faster on CPUs with AMX.
+    /// Run the encoder in bf16, which is several times faster on CPUs with AMX.
     #[arg(long, requires = "encoder")]
     bf16: bool,
 }

@@ -48,7 +48,7 @@ pub(crate) struct QueryArgs {
     /// Output file for `--queries`: JSON lines with each query and its hits (`id`, `score`).
     #[arg(short = 'o', long = "output", value_name = "FILE", requires = "queries", alias = "out")]
     out: Option<PathBuf>,
-    /// Passages per query.
+    /// Number of passages returned per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
     #[command(flatten)]

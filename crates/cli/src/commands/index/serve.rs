@@ -18,18 +18,19 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that is reachable from other machines, which can then read the collection.
+    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
+    /// collection.
     #[arg(long)]
     allow_remote: bool,
-    /// Passages per query, unless the request sets a number.
+    /// Number of passages returned per query, unless the request sets one.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
-    /// Maximum connections; further clients get status 503.
+    /// Maximum number of connections; further clients get status 503.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
     #[command(flatten)]
     search: super::SearchArgs,
-    /// Queries whose results are cached.
+    /// Maximum number of queries whose results are cached.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
     cache: usize,
 }

@@ -12,10 +12,11 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum connections, each with its own thread; further ones wait in the operating system.
+/// Maximum number of connections, each with its own thread; further ones wait in the operating
+/// system.
 const CONNECTIONS: usize = 64;
 
-/// Maximum pages in memory, which may take many megabytes each.
+/// Maximum number of pages in memory; each may take many megabytes.
 const PAGES: usize = 8;
 
 /// Wait after a connection or its thread failed to start, because an immediate retry would fail
@@ -83,7 +84,7 @@ fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// Returns true for a loopback name or an empty `Host`, because browsers always send one.
+/// Returns true for a loopback name, and for an empty `Host`, which cannot come from a browser.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

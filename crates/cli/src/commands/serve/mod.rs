@@ -32,26 +32,26 @@ pub(crate) struct ServeArgs {
     /// Allow an address that is reachable from other machines; set an API key as well.
     #[arg(long)]
     allow_remote: bool,
-    /// API key that clients must send. Prefer the variable TURNWISE_API_KEY, which process lists do
-    /// not show.
+    /// API key that clients must send. Prefer the environment variable TURNWISE_API_KEY, which
+    /// process lists do not show.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
     /// Maximum tokens of prompt plus response [default: the model's limit, at most 8192].
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
-    /// Maximum sequences per model in a batch; others wait.
+    /// Maximum number of sequences per model that are batched together; others wait.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_num_seqs: usize,
-    /// Maximum waiting and running sequences per model; more requests get status 429.
+    /// Maximum number of waiting plus running sequences per model; further requests get status 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued: usize,
-    /// Maximum models in memory; idle ones are unloaded.
+    /// Maximum number of models in memory; the idle ones are unloaded to make room.
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_loaded: usize,
-    /// Maximum connections; other clients wait.
+    /// Maximum number of connections; further clients wait.
     #[arg(long, value_name = "N", default_value_t = 256)]
     connections: usize,
-    /// Threads for sampling [default: the number of cores].
+    /// Number of threads for sampling [default: the number of cores].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Format of the model's tool calls [default: detected from its chat template].

@@ -16,7 +16,7 @@ use crate::worlds;
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
-/// Settings that the sweep sets, with the sweep key of each.
+/// Config settings that the sweep itself sets, each with the key of the sweep file that sets it.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 
 #[derive(Debug)]
@@ -71,12 +71,12 @@ fn one_seed() -> Vec<u64> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of its `[[run]]`, if the file has any.
+    /// Name of the entry's `[[run]]`, if the file has any.
     pub(crate) run: Option<String>,
     /// Name of the `[[run]]` plus the grid point.
     pub(crate) name: String,
-    /// Baseline for `turnwise compare` at the same grid point, possibly in another sweep that is
-    /// compared too.
+    /// Name of the baseline for `turnwise compare` at the same grid point; it may be in another
+    /// sweep that is compared at the same time.
     pub(crate) baseline: Option<String>,
     pub(crate) seed: u64,
     pub(crate) source: ConfigSource,
@@ -141,7 +141,8 @@ impl SweepFile {
     /// Adds settings (`key.sub=value`) for every run.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, set by the sweep, or varied by the grid or a `[[run]]`.
+    /// Fails if a setting is invalid, is set by the sweep itself, or is varied by the grid or a
+    /// `[[run]]`.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {

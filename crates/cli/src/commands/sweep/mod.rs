@@ -35,13 +35,13 @@ pub(crate) struct SweepArgs {
     /// file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Runs to train in parallel, each in its own process.
+    /// Number of runs to train in parallel, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Maximum retries of a failed run.
+    /// Maximum number of retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// Train only the run with this number, from 0, for job arrays.
+    /// Train only the run with this number (counted from 0), for job arrays.
     #[arg(long)]
     index: Option<usize>,
     /// Train only these (comma-separated names): a [[run]] with all its seeds and grid points, one
@@ -51,7 +51,7 @@ pub(crate) struct SweepArgs {
     /// List the runs with their numbers and progress.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
-    /// Check each method's first run and print its memory estimate; train nothing.
+    /// Check the first run of each method and print its memory estimate; train nothing.
     #[arg(long)]
     dry_run: bool,
     /// Start runs even if their estimated memory exceeds what this machine or device has.

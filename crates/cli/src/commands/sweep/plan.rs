@@ -60,7 +60,7 @@ fn short_hash(text: &str) -> String {
 /// Returns how far the run in a folder got.
 ///
 /// # Errors
-/// Fails if it was started with a config other than `config`.
+/// Fails if the run was started with a config other than `config`.
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {
@@ -97,8 +97,9 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments for a shared warm start: those of one of its runs, but with SFT only. It
-/// evaluates just one task, because every run evaluates the warm start again.
+/// Returns the arguments for a shared warm start: the arguments of a run that uses it, changed to
+/// train only SFT. The warm start evaluates just one task, because every run evaluates the trained
+/// policy again.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));

@@ -22,7 +22,7 @@ pub(super) struct RunProcess {
 
 impl RunProcess {
     /// Starts this program, appending its output to `log`. With `beside_others`, the started
-    /// program returns freed memory to the operating system.
+    /// program returns freed memory to the operating system, because other runs need it.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.
@@ -55,7 +55,7 @@ impl RunProcess {
         self.child.try_wait().context("the process of the run cannot be waited for")
     }
 
-    /// Sends SIGINT, on which the run writes a checkpoint and stops.
+    /// Sends SIGINT, which makes the run write a checkpoint and stop.
     pub(super) fn interrupt(&mut self) {
         #[cfg(unix)]
         if let Some(id) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {

@@ -69,8 +69,8 @@ impl Progress {
     }
 }
 
-/// Returns a run's step, recent success, and estimated remaining time. Speed covers only steps
-/// after `started` (seconds since 1970), because a resumed run has a gap before it.
+/// Returns a run's step, recent success, and estimated remaining time. The speed is computed only
+/// from steps after `started` (seconds since 1970), because a resumed run has a time gap before it.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };

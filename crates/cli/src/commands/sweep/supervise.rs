@@ -11,7 +11,7 @@ use super::plan::{OnDisk, PlannedRun, on_disk, start_arguments, warm_arguments, 
 use super::process::{RunProcess, clear_remains, is_held};
 use super::progress::{self, Progress};
 
-/// Intervals for polling processes and for showing progress.
+/// Intervals at which processes are polled (`LOOK`) and progress is shown (`SHOW`).
 const LOOK: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_secs(1);
 
@@ -33,10 +33,10 @@ pub(super) enum End {
 }
 
 enum State {
-    /// Waiting for a warm start or a slot.
+    /// Waiting for a warm start, or until fewer runs are being trained.
     Waiting,
     Running(RunProcess),
-    /// Locked by another program; checked again at this time.
+    /// Locked by another program; the lock is checked again at this time.
     Held(Instant),
     Ended(End),
 }

@@ -1,4 +1,5 @@
-//! Explanations of advantages, recorded by the run or recomputed and compared with its advantages.
+//! Explanations of advantages: those that the run recorded, or else recomputed ones, whose
+//! advantages are compared with the recorded ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +20,15 @@ pub(super) enum Explained {
     Recorded,
     /// Recomputed with the run's settings; all advantages equal the recorded ones.
     Recomputed,
-    /// Recomputed, with this largest difference from a recorded advantage.
+    /// Recomputed with the run's settings; some advantages differ from the recorded ones, at most
+    /// by this.
     Differs(f64),
-    /// Computed; this many trajectories have no recorded advantages.
+    /// Computed with the run's settings; this many trajectories have no recorded advantages to
+    /// compare with.
     Unrecorded(usize),
     /// Computed with this preset instead of the run's method.
     Preset(String),
-    /// There are no explanations, for this reason.
+    /// The advantages cannot be explained, for this reason.
     Nothing(String),
 }
 
@@ -79,8 +82,9 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     Ok(Step { number, groups, method, explained, first: String::new(), diagnostics })
 }
 
-/// Takes the groups that training did not use: failed trajectories, and groups that became too
-/// small. Training writes them last and without advantages, and methods must not see them.
+/// Removes and returns the groups that training did not use: failed trajectories, and groups that
+/// became too small. Training writes them last and without advantages, and credit methods must not
+/// see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -101,7 +105,7 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// Returns the step that seeds random draws, from 0 (file names count from 1).
+/// Returns the step that seeds random draws, counted from 0 (file names count from 1).
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }

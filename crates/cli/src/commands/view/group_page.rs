@@ -21,7 +21,8 @@ const COMPANIONS: usize = 30;
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 
-/// `(trajectory, turn)` pairs by stage, fact and id.
+/// `(trajectory, turn)` pairs that share a state or an edge, by stage, fact (`anchor` or `edge`)
+/// and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
 #[derive(Clone, Copy, Default)]

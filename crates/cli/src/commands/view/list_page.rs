@@ -20,7 +20,7 @@ use crate::plot::chart::spark;
 
 const ROWS: usize = 100;
 
-/// Maximum points of a sparkline; longer curves are averaged.
+/// Maximum number of points in a sparkline; a longer curve is averaged down to this number.
 const POINTS: usize = 60;
 
 pub(super) struct Runs {
@@ -72,7 +72,8 @@ impl Runs {
         names
     }
 
-    /// Returns a listed run's folder; others are `None`, so that `..` cannot escape the root.
+    /// Returns the folder of a run in the list; `None` for any other name, so that `..` cannot
+    /// escape the root.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }

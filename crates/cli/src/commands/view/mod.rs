@@ -48,18 +48,18 @@ pub(crate) struct ViewArgs {
     /// the last step].
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Show this preset's advantages instead of the recorded ones.
+    /// Show advantages computed with this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show this preset's advantages. Files of `turnwise benchmark credit` show true
-    /// advantages, and compare grpo with gigpo by default.
+    /// Also show advantages computed with this preset. Files of `turnwise benchmark credit` show
+    /// true advantages, and compare grpo with gigpo by default.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Group to write with --output; repeatable [default: all groups].
+    /// Index of the group to write with --output; repeatable [default: all groups].
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
     /// Write a self-contained page (.html) instead of serving.
@@ -68,8 +68,8 @@ pub(crate) struct ViewArgs {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
     address: String,
-    /// Allow an address that is reachable from other machines, which can then read the trajectories
-    /// and settings.
+    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
+    /// trajectories and settings.
     #[arg(long, conflicts_with = "output")]
     allow_remote: bool,
 }

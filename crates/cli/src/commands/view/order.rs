@@ -4,7 +4,7 @@ use super::search;
 use super::step::{Shown, Step};
 use crate::plot::extent;
 
-/// Filters: name in URLs, and label.
+/// Filters, each with its name in URLs and its label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),
@@ -63,8 +63,8 @@ impl Facts {
         facts
     }
 
-    /// Returns true if some but not all trajectories are solved, or, if unknown, if the returns
-    /// differ.
+    /// Returns true if some but not all trajectories are solved. If it is not known which are
+    /// solved, returns true if their returns differ.
     pub(super) fn is_mixed(&self) -> bool {
         if self.known > 0 { 0 < self.solved && self.solved < self.known } else { self.returns > 0.0 }
     }

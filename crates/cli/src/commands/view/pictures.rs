@@ -20,12 +20,13 @@ use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
 
-/// Maximum bytes of an embedded image, and of all images in a message.
+/// Maximum size in bytes of an embedded image, and of all images in a message together.
 const LARGEST: u64 = 4 << 20;
 
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Maximum bytes of a text that an image is drawn from; all Sokoban rooms are shorter.
+/// Maximum length in bytes of a text from which an image is drawn; the text of any Sokoban room is
+/// shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
@@ -82,7 +83,8 @@ impl Pictures {
         })
     }
 
-    /// Reads a saved PNG file. Its name must be a digest, so that no other files can be read.
+    /// Reads a saved PNG file. Its name must be a SHA-256 digest, so that no other files can be
+    /// read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {
@@ -142,7 +144,8 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Returns a checked data URL, or why it cannot be shown. Subtracts the image's size from `left`.
+/// Returns a data URL that is safe to show, or the reason why it cannot be shown. Subtracts the
+/// image's size from `left`, the bytes that the message may still embed.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();

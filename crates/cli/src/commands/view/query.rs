@@ -65,7 +65,7 @@ impl Query {
 
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// `/run/NAME` in a folder of runs, else empty.
+    /// Prefix of the page's links: `/run/NAME` in a folder of runs, otherwise empty.
     pub(super) base: &'a str,
     pub(super) query: &'a Query,
 }

@@ -38,7 +38,7 @@ const COLUMNS: [(&str, &str); 5] = [
 
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
-/// Steps from which charts are smoothed by default.
+/// Minimum number of steps for which charts are smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
 const ROWS: usize = 100;
@@ -142,8 +142,8 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Describes whether a run still trains, and its last step. `status.json` changes only with
-/// checkpoints, metrics with every step.
+/// Describes whether a run still trains, and its last step. The step comes from the metrics, which
+/// change with every step; `status.json` changes only with checkpoints.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {

@@ -13,7 +13,7 @@ use crate::commands::pages::html::escape;
 
 const RESULTS: usize = 100;
 
-/// Time per page after which no further files are searched.
+/// Time limit per page, after which no further files are searched.
 const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
@@ -103,7 +103,7 @@ fn quoted(words: &str) -> String {
 #[derive(Default)]
 struct Results {
     found: Vec<Hit>,
-    /// Newest unsearched step.
+    /// Newest step that has not been searched yet.
     next: Option<u64>,
     steps: usize,
 }

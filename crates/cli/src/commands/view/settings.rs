@@ -13,7 +13,8 @@ const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of differences, if they can be determined, and the collapsed config.
+/// Returns a table of the settings that differ, if they can be determined, followed by the
+/// collapsed config.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -40,8 +41,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or the defaults, and describes the one that it used. A
-/// difference is `[key, own value, their value]`.
+/// Compares a config with its preset, or with the environment's defaults if the preset cannot be
+/// used, and says which of the two it was. A difference is `[key, own value, their value]`.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);

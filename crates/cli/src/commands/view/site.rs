@@ -17,7 +17,7 @@ use crate::commands::pages::http::{Reply, Request};
 pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
-/// Maximum runs kept open, each with its last step in memory.
+/// Maximum number of runs kept open, each with its last step in memory.
 const KEPT: usize = 4;
 
 /// Seconds between reloads of a live page without scripts.

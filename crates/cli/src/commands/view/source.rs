@@ -138,7 +138,8 @@ impl Source {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Sets GRPO and GiGPO for a `turnwise benchmark credit` file, which has no advantages.
+    /// Selects GRPO and GiGPO as the methods for a `turnwise benchmark credit` file, which has no
+    /// recorded advantages.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,
@@ -315,7 +316,7 @@ pub(super) fn has_dumps(folder: &Path) -> bool {
 /// Returns the trajectory files in a folder that is not a run, e.g. verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// Fails if the folder has no trajectory files, or has runs instead.
+/// Fails if the folder has no trajectory files, or if it is a folder of runs.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

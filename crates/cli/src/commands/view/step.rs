@@ -42,7 +42,7 @@ pub(super) struct Beside {
 
 pub(super) const TRUTH: &str = "A*";
 
-/// How many standard errors a decisive true advantage is away from 0, at least.
+/// Minimum distance of a decisive true advantage from 0, in standard errors.
 const DECISIVE: f64 = 2.0;
 
 impl Beside {

@@ -26,7 +26,8 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns a group's neighbours in `order`, or by index if the group is not in `order`.
+    /// Returns the groups before and after this one in `order`, or by index if this group is not in
+    /// `order`.
     pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
         match order.iter().position(|&known| known == group) {
             Some(at) => Self {

@@ -14,7 +14,7 @@ pub(super) enum Color {
     LogProb,
     /// Darker for higher entropy.
     Entropy,
-    /// Tokens with a clipped ratio: blue at the upper bound, orange at the lower.
+    /// Marks tokens with a clipped ratio: blue at the upper bound, orange at the lower.
     Clipping,
 }
 
@@ -29,8 +29,8 @@ impl Color {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns a CSS class and strength (0 to 1). The darkest means 3 nats: a probability of 5 %,
-    /// or the entropy of 20 equally likely tokens.
+    /// Returns a token's CSS class and the strength of its colour (0 to 1). The darkest colour
+    /// means 3 nats: a probability of 5 %, or the entropy of 20 equally likely tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
         match self {
@@ -48,7 +48,8 @@ pub(super) struct Token {
     pub(super) logprob: f32,
     pub(super) entropy: Option<f32>,
     pub(super) reward: Option<f64>,
-    /// Updates that clipped the token ([`Turn::clipped`]).
+    /// Number of updates that clipped the token's ratio, negative at the lower bound
+    /// ([`Turn::clipped`]).
     pub(super) clipped: i32,
 }
 
@@ -92,7 +93,8 @@ impl TokenTexts {
         Tokenizer::load_folder(&folder).ok().map(Self)
     }
 
-    /// Returns the text that each token appends; a split character belongs to its last token.
+    /// Returns the text that each token appends; a character that is split over several tokens
+    /// belongs to the last of them.
     pub(super) fn texts(&self, ids: &[u32]) -> Vec<String> {
         let mut stream = DecodeStream::new();
         let mut texts: Vec<String> = ids.iter().map(|&id| stream.push(&self.0, id)).collect();

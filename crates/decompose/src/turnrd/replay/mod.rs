@@ -33,7 +33,7 @@ const MAGIC: &[u8; 8] = b"TWREPLY1";
 /// Damage found on opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
-    /// Bytes of an unfinished last record.
+    /// Number of bytes of an unfinished last record.
     pub torn_bytes: u64,
     /// Damaged byte ranges, whose records are lost.
     pub corrupt: Vec<Range<u64>>,
@@ -168,7 +168,8 @@ impl Replay {
         rounds
     }
 
-    /// Appends a record, or returns false if its (round, id) exists, so a round can be repeated.
+    /// Appends a record. Returns false without appending if the replay has a record of the same
+    /// (round, id), so a round can be repeated.
     ///
     /// # Errors
     /// Fails if the replay was opened for reading, on an inconsistent record, or on a failed write.
@@ -200,8 +201,9 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record for which `gone` (round, id) is true and all later ones; a run that
-    /// restarts from an earlier step replaces them. Returns the number of removed records.
+    /// Removes the first record for which `gone` (round, id) is true and all records after it; a
+    /// run that restarts from an earlier step appends them again. Returns the number of removed
+    /// records.
     ///
     /// # Errors
     /// Fails if the replay was opened for reading, or on a failed write.
@@ -268,8 +270,9 @@ impl Replay {
         self.index[index].id
     }
 
-    /// Splits indices into training and held-out records; one in `every` is held out, or none if it
-    /// is 0. Hashes of (round, id) decide, so records keep their split as the replay grows.
+    /// Splits record indices into training and held-out ones. One in `every` records is held out,
+    /// or none if `every` is 0. Hashes of (round, id) decide, so records keep their split as the
+    /// replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];
