@@ -72,7 +72,7 @@ impl Types {
     }
 }
 
-/// A place per receptacle, then the agent's start if no receptacle is there.
+/// Distinct places of the receptacles, then the agent's start place if no receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,
@@ -139,7 +139,7 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Numbers within a type follow descending PDDL ids.
+    /// Returns names such as `mug 2`. Within a type, the greatest PDDL id gets number 1.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -255,7 +255,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// The objects that fit into each receptacle.
+    /// Returns, for each receptacle, the set of objects that fit into it.
     fn accepts(
         &self,
         layout: StateLayout,
@@ -351,7 +351,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Fails if the slot holds another value.
+/// Sets an empty slot. Fails if the slot already holds another value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

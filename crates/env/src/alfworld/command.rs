@@ -37,7 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command, which may not be admissible ([`Episode::admits`]).
+    /// Parses a command. It may be inadmissible in the current state ([`Episode::admits`]).
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -108,13 +108,13 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Python's `str.strip` also removes four ASCII separators.
+/// Trims like Python's `str.strip`, which also removes the separators U+001C to U+001F.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
 
 impl Episode {
-    /// Returns true if the command is admissible now.
+    /// Returns true if the command is admissible in the current state.
     pub(crate) fn admits(&self, command: Command) -> bool {
         let world = &self.game().world;
         let here = |receptacle: ReceptacleId| world.place_of(receptacle.index()) == self.place;

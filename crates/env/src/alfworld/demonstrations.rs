@@ -1,7 +1,8 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! Walkthroughs show only acting; the expert also shows searching. Inserted invalid commands, which
-//! show how to continue after `Nothing happens.`, are excluded from the loss.
+//! Walkthroughs go straight to the wanted objects; only the expert also shows how to search for
+//! them. Inserted invalid commands show how to continue after `Nothing happens.` and are excluded
+//! from the loss.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
 };
 
-/// Player of demonstrations.
+/// Source of the demonstrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The expert, with object frequencies from the training games.
+    /// The expert, which estimates where objects are from their frequencies in the training games.
     #[default]
     Expert,
-    /// The walkthrough stored in each game; games without one are dropped.
+    /// The walkthrough stored in each game; games without a walkthrough are skipped.
     Walkthrough,
 }
 

@@ -25,7 +25,7 @@ pub struct AlfworldEnv {
 #[serde(deny_unknown_fields)]
 struct Saved {
     game: String,
-    /// [`super::Game::fingerprint`], to detect a changed game.
+    /// [`super::Game::fingerprint`] at the time of saving, to detect a game that has changed since.
     fingerprint: String,
     steps: u32,
     place: u16,

@@ -90,12 +90,12 @@ impl Episode {
         &self.game
     }
 
-    /// Returns the introduction or last feedback.
+    /// Returns the introduction before the first command, then the feedback to the last command.
     pub fn observation(&self) -> &str {
         &self.observation
     }
 
-    /// Returns the number of commands, valid or not.
+    /// Returns the number of commands so far, admissible or not.
     pub fn steps(&self) -> usize {
         self.steps as usize
     }
@@ -105,14 +105,17 @@ impl Episode {
         self.won
     }
 
-    /// Returns the progress in `[0, 1]`, which is 1 only at the goal and does not exist in the
-    /// original.
+    /// Returns the progress in `[0, 1]`, which is 1 only at the goal. The original has no such
+    /// measure.
     ///
-    /// It is the largest fraction of these facts that one object or receptacle satisfies:
-    /// * put: in hand or target; in the target.
-    /// * clean, heat, cool: treated; in hand or target; treated and in the target.
-    /// * look: object in hand; a lamp on; a lamp on at the agent's place.
-    /// * put two: of four points, two per object in one receptacle and one for an object in hand.
+    /// It is the fraction of these conditions that hold, for the object or receptacle that meets
+    /// the most:
+    /// * put: the object is in hand or in the target; it is in the target.
+    /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
+    ///   and in the target.
+    /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
+    /// * put two: of four points, each wanted object in the same receptacle earns two, and another
+    ///   one in hand earns one.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -127,7 +130,7 @@ impl Episode {
         self.here().iter().copied().map(ReceptacleId)
     }
 
-    /// Returns all objects in a receptacle, in list order.
+    /// Returns all objects in a receptacle, in the order of [`Game::objects`].
     pub fn contents(&self, receptacle: ReceptacleId) -> impl Iterator<Item = ObjectId> {
         let layout = self.game.world.layout;
         let base = layout.contents(receptacle.index());
@@ -173,7 +176,8 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Executes a command. Inadmissible ones only count as a step.
+    /// Executes a command. An inadmissible command changes only the number of steps and the
+    /// feedback.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -287,7 +291,7 @@ impl Episode {
         }
     }
 
-    /// As in the original, a clean mug may be just "a mug".
+    /// Describes an object. As in the original, a vessel is always called normal, even a clean mug.
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -317,8 +321,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Describes the agent's surroundings. "Next to it" lists the objects taken from here and not
-    /// put back.
+    /// Describes the agent's surroundings. After "Next to it" come the objects that were taken from
+    /// a receptacle at this place and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

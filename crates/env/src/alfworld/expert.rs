@@ -1,7 +1,7 @@
-//! Expert that sees only observations.
+//! Expert that sees only observations and admissible commands.
 //!
-//! It first searches the receptacles with the most expected objects per command ([`Prior`]), or
-//! follows the order of the introduction.
+//! It first searches the receptacles in which it expects the most wanted objects per command
+//! ([`Prior`]). With [`SearchOrder::Listed`], it follows the order of the introduction instead.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use super::prior::{Prior, kind_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
-    /// Likely receptacles first.
+    /// The receptacles most likely to contain a wanted object first.
     #[default]
     Likely,
-    /// As listed in the introduction: easier to imitate, but takes more steps.
+    /// The order of the introduction, which is easier to imitate but takes more steps.
     Listed,
 }
 
@@ -73,10 +73,10 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen in the receptacle.
+    /// Objects last seen in the receptacle, or `None` if it must still be searched.
     contents: Option<Vec<String>>,
     open: bool,
-    /// Whether nothing can be put into the receptacle.
+    /// Whether the expert found that nothing can be put into the receptacle.
     refused: bool,
 }
 
@@ -112,8 +112,8 @@ impl<'a> Expert<'a> {
         self
     }
 
-    /// Starts an episode. Returns false if the task sentence cannot be parsed; the expert then only
-    /// explores.
+    /// Starts an episode. Returns false if the task sentence cannot be parsed, in which case the
+    /// expert only explores.
     pub fn reset(&mut self, introduction: &str, goal: &str) -> bool {
         self.wish = Wish::parse(goal);
         self.holding = None;
@@ -129,7 +129,7 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// Returns the next command; `look` if none is admissible.
+    /// Returns the next command, or `look` if the observation lists no admissible command.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
@@ -162,7 +162,8 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Learns from an observation; [`Expert::act`] does so itself.
+    /// Updates the expert's knowledge from an observation. [`Expert::act`] calls this method
+    /// itself.
     pub(crate) fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -271,8 +272,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the target receptacle with the most wanted objects, preferring one at the agent's
-    /// place.
+    /// Returns the target receptacle with the most wanted objects. On a tie, it prefers one at the
+    /// agent's place.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -382,7 +383,7 @@ impl<'a> Expert<'a> {
 
 enum Decision {
     Do(String),
-    /// Nothing can be put into this receptacle.
+    /// Exclude this receptacle as a target, because nothing can be put into it.
     Refuse(usize),
     Fixed(String),
     /// Everything was searched without success; search again.

@@ -114,7 +114,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// Sorts ids as in the original's lists.
+    /// Sorts ids by their texts, as in the original's lists, and removes duplicates.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

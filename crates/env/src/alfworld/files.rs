@@ -109,7 +109,8 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// `shown` is the name in error messages.
+/// Parses a game file; returns `None` if the game is unsolvable. `shown` is the file's name in
+/// error messages, and `name` is the path from which the game's id is made.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)

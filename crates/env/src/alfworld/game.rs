@@ -3,11 +3,11 @@ use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
-/// Receptacle, in the original's order.
+/// Index of a receptacle in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceptacleId(pub(super) u16);
 
-/// Object, in the original's order.
+/// Index of an object in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(super) u16);
 
@@ -71,14 +71,14 @@ impl Strings {
     }
 }
 
-/// Offsets into the words of an episode's state.
+/// Offsets of the parts of an episode's state, which is a list of 64-bit words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
     /// Number of places, including the agent's start place.
     pub(super) places: usize,
-    /// Number of words that a set of objects takes up.
+    /// Number of words in a set of objects, which has one bit per object.
     pub(super) words: usize,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct World {
     /// Indices into `names`, sorted.
     pub(super) by_name: Box<[u16]>,
     pub(super) receptacles_by_name: Box<[u16]>,
-    /// Inverse of `by_name`.
+    /// Position of each name in `by_name`.
     pub(super) rank: Box<[u16]>,
     /// For each receptacle, then each object, the index of its type in `types`.
     pub(super) type_of: Box<[u16]>,
@@ -141,7 +141,8 @@ pub(super) struct World {
     pub(super) start: u16,
     /// For each receptacle, the set of objects that fit into it (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Pairs `(vessel, content)` that never change, in ascending order (`inReceptacleObject`).
+    /// Pairs `(vessel, content)` of objects inside other objects (`inReceptacleObject`), in
+    /// ascending order. They never change.
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }
@@ -214,7 +215,7 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns split, task folder and trial folder.
+    /// Returns the id: the split, the task folder and the trial folder, separated by `/`.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -249,12 +250,12 @@ impl Game {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
 
-    /// Returns the receptacles in list order.
+    /// Returns the receptacles in the original's order.
     pub fn receptacles(&self) -> impl ExactSizeIterator<Item = ReceptacleId> + use<> {
         (0..self.world.layout.receptacles as u16).map(ReceptacleId)
     }
 
-    /// Returns the objects in list order.
+    /// Returns the objects in the original's order.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = ObjectId> + use<> {
         (0..self.world.layout.objects as u16).map(ObjectId)
     }
@@ -284,7 +285,8 @@ impl Game {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type (`butterknife`), empty for a few objects.
+    /// Returns an object's type (`butterknife`), or an empty text for the few objects without a
+    /// type.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
@@ -310,7 +312,7 @@ impl Game {
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the receptacle's place; several may share one.
+    /// Returns the index of the receptacle's place; several receptacles may share a place.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }

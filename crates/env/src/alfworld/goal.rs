@@ -174,7 +174,8 @@ fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'
     Some([first, second])
 }
 
-/// Collects atoms under `and` and `exists`, and writes `(not (= a b))` as an atom `not =`.
+/// Collects the atoms under `and` and `exists`. `(not (= a b))` becomes an atom with the name
+/// `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -208,7 +209,7 @@ fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> 
     }
 }
 
-/// Goal bound to the objects and receptacles of a game.
+/// Goal with those objects and receptacles of a game that can satisfy it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     pub(super) task_type: TaskType,

@@ -1,7 +1,8 @@
 //! ALFWorld's text engine in Rust, for official game files and [generated](generator) games.
 //!
-//! Observations, admissible commands, rewards and episode ends are byte-identical to TextWorld
-//! 1.7.0 with the ALFWorld 0.4.2 logic stored in the games. The 3-D simulator is not included.
+//! Observations, admissible commands, rewards and episode ends are byte-identical to those of
+//! TextWorld 1.7.0 with the ALFWorld 0.4.2 logic that the games contain. The 3-D simulator is not
+//! included.
 
 mod assembly;
 mod command;

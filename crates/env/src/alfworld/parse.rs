@@ -25,12 +25,12 @@ struct File<'a> {
 }
 
 impl Game {
-    /// Parses a `game.tw-pddl` file. The id is the last three folders of `name`: split (or
-    /// `games`), task and trial.
+    /// Parses a `game.tw-pddl` file. The game's id consists of the last three folders of the path
+    /// `name`: split, task and trial. If the path has no split folder, `games` replaces it.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable, has
-    /// unknown facts or goals, or contradicts the folder's task type.
+    /// unknown facts or goals, or has another task type than its folder.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

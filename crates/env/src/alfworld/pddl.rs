@@ -15,7 +15,7 @@ pub(super) enum List<'a> {
     Items(Vec<List<'a>>),
 }
 
-/// Reads tokens and skips comments (`;`).
+/// Reader of tokens, which skips comments (`;`).
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         Some(Token::Word(&self.text[start..self.at]))
     }
 
-    /// Skips past the next `(keyword`.
+    /// Skips all text up to and including the next `(keyword`.
     pub(super) fn seek(&mut self, keyword: &str) -> Result<(), String> {
         let mut opened = false;
         while let Some(token) = self.next() {

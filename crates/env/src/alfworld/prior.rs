@@ -11,9 +11,9 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Number of objects found in receptacles of the type.
+    /// Number of objects of one type found in receptacles of one type.
     found: u64,
-    /// Number of receptacles of the type in scenes with the object.
+    /// Number of receptacles of that type in the games that contain such an object.
     searched: u64,
 }
 
@@ -24,7 +24,8 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Added to `found`. It is small, so that pairs that never occurred are searched last.
+/// Added to `found`. It is small, so that receptacles of types in which the object was never found
+/// are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -56,7 +57,7 @@ impl Prior {
             })
     }
 
-    /// Returns counts over games of the [generator](super::generator).
+    /// Returns the counts in a fixed set of games of the [generator](super::generator).
     ///
     /// # Errors
     /// Fails only if the embedded household file is invalid.

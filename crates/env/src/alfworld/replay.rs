@@ -9,7 +9,8 @@
 //!             "admissible_commands": [TEXT, ...]}, ...]}
 //! ```
 //!
-//! These fields are compared byte for byte. Without a step limit, `done` equals `won`.
+//! All results in `initial` and `steps` are compared byte for byte. Replays have no step limit, so
+//! `done` always equals `won`.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub struct ReplayReport {
     pub episodes: usize,
     /// Steps replayed.
     pub steps: usize,
-    /// Differences in the order of the recording.
+    /// Differences found, in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -64,12 +65,12 @@ struct RecordedStep {
     admissible_commands: Vec<String>,
 }
 
-/// Replays a recording and writes this engine's output as a recording to `dump`. `name` is used in
-/// errors.
+/// Replays a recording. If `dump` is given, this engine's results are written to it as a recording.
+/// `name` is the recording's name in error messages.
 ///
 /// # Errors
-/// Fails if a line is not an episode, its game is unknown, or I/O fails, but not if episodes
-/// differ.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences between
+/// episodes are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

@@ -26,7 +26,7 @@ impl Games {
 /// ALFWorld games as a task set.
 ///
 /// Splits are `train`, `valid_seen`, `valid_unseen`, then other splits sorted by name. Games are
-/// sorted by the SHA-256 of their ids, not in file system order as in the original.
+/// sorted by the SHA-256 of their ids, whereas the original uses the order of the file system.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -35,8 +35,8 @@ pub struct AlfworldSet {
 }
 
 impl AlfworldSet {
-    /// Loads the solvable games of a file, folder tree or `.tar.zst` archive, and returns the
-    /// errors of broken files. If a folder contains archives, only the archives are read.
+    /// Loads the solvable games of a file, folder tree or `.tar.zst` archive, and returns them with
+    /// the errors of broken files. If a folder contains archives, only the archives are read.
     ///
     /// # Errors
     /// Fails if `path` cannot be read or has no playable game.
@@ -96,7 +96,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set from games; of those with equal ids, it keeps the first.
+    /// Creates a set from games. If several games have the same id, only the first is kept.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -163,7 +163,7 @@ impl AlfworldSet {
         self.games.get(id)
     }
 
-    /// Returns a split's games in fixed order.
+    /// Returns a split's games, sorted by the SHA-256 of their ids.
     ///
     /// # Errors
     /// Returns [`EnvError::UnknownSplit`].

@@ -24,7 +24,7 @@ pub struct AlfworldSettings {
     /// Folder, file or archive with official games. Default: generated games.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Generated games, ignored if `data` is set.
+    /// Settings of the generated games; ignored if `data` is set.
     pub generator: GeneratorConfig,
     /// Demonstrations.
     pub expert: AlfworldExpert,
@@ -34,13 +34,14 @@ pub struct AlfworldSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Player: the expert, which sees only observations, or walkthroughs made with full knowledge.
+    /// Source of the demonstrations: the expert, which sees only observations, or the walkthroughs,
+    /// which were made with full knowledge of the game.
     pub source: Source,
     /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,
 }
 
-/// An open ALFWorld environment.
+/// ALFWorld environment with its loaded games.
 #[derive(Clone, Debug)]
 pub struct AlfworldWorld {
     set: AlfworldSet,

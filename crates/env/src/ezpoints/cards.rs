@@ -70,7 +70,7 @@ impl Card {
         self.rank
     }
 
-    /// Returns the rank, but at most 10.
+    /// Returns the card's number in formulas: the rank, but at most 10.
     pub fn number(self) -> u8 {
         self.rank.min(10)
     }
@@ -92,14 +92,14 @@ impl fmt::Display for Card {
     }
 }
 
-/// Two cards in order.
+/// The two cards of a game, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws cards with the original's distribution: the first has a uniform rank from 2 to king,
-    /// and the second makes the sum or product 12 (equally likely if both are possible). Suits are
-    /// uniform, and half of the deals are swapped.
+    /// Draws cards with the original's distribution. The first has a uniform rank from 2 to king.
+    /// The second makes either the sum or the product 12, with equal probability if both are
+    /// possible. All suits are equally likely, and the two cards are swapped with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];

@@ -11,9 +11,9 @@ use crate::saved::SavedEpisode;
 
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
-/// `=` ends the episode (`terminated`). It is `truncated` by the first action after six symbols, or
-/// by the step limit, which also counts actions without effect. If images are enabled, an image
-/// follows each text.
+/// The action `=` ends the episode (`terminated`). After six symbols, any valid action, even `=`,
+/// ends it without a reward (`truncated`). So does the step limit, which also counts actions
+/// without effect. If images are enabled, the text of each observation is followed by an image.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,

@@ -15,12 +15,13 @@ fn formula(deal: Deal) -> [Symbol; 3] {
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Aims for the shortest formula for 12, else returns `=`.
+/// Returns the next action towards the shortest formula that equals 12, or `=` if the present
+/// formula cannot become one.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// The first of `symbols` actions that win with a final `=`.
+/// Returns the first of exactly `symbols` actions that win the game if `=` follows them.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -55,7 +56,8 @@ impl Advisor for Adviser {
     }
 }
 
-/// With probability `early_evaluation_prob`, the expert evaluates too early, which SFT imitates.
+/// Plays demonstrations. With probability `early_evaluation_prob`, the expert evaluates the formula
+/// before it adds the second number, and SFT imitates this failure.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,

@@ -1,4 +1,4 @@
-//! Formulas and their evaluation, as by Python's `eval`.
+//! Formulas and their evaluation, which gives the same results as Python's `eval`.
 
 /// Symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,8 @@ impl Symbol {
     }
 }
 
-/// Joins symbols like the original: digits form one number, and `**` is a power.
+/// Joins symbols without spaces, like the original: adjacent digits form one number, and `**` is a
+/// power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
@@ -42,11 +43,11 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Evaluates digits, `+` and `*` like Python's `eval`. Returns `None` if Python raises an exception
-/// or the value needs more than 127 bits.
+/// Evaluates a formula of digits, `+` and `*` like Python's `eval`. Returns `None` if Python raises
+/// an exception or the value needs more than 127 bits.
 ///
-/// Operands may have several `+` (`4+++8` and `2*+6` are 12). `**` is right-associative and binds
-/// tighter than a preceding `+` (`+2**+3` is 8).
+/// Several `+` may precede an operand (`4+++8` and `2*+6` are 12). `**` is right-associative and
+/// binds tighter than a preceding `+` (`+2**+3` is 8).
 pub fn eval(text: &str) -> Option<i128> {
     let mut parser = Parser { rest: text };
     let value = parser.sum()?;

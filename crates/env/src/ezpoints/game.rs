@@ -9,7 +9,8 @@ pub(crate) const TARGET: i128 = 12;
 /// Reward for a formula that uses both cards and equals the target.
 pub(crate) const REWARD: f64 = 10.0;
 
-/// Longest formula that can be extended; after a longer one, the next action ends the episode.
+/// Maximum number of symbols in a formula that can still be extended. If a formula is longer, the
+/// next valid action ends the episode.
 pub(crate) const MOST_SYMBOLS: usize = 5;
 
 /// All actions, ordered as in the original.
@@ -22,7 +23,7 @@ pub enum Action {
     Add(Symbol),
     /// Evaluates the formula (`=`).
     Evaluate,
-    /// Any other text, without effect (-1 in the original).
+    /// Any other text, which has no effect. The original numbers it -1.
     Nothing,
 }
 
@@ -62,7 +63,7 @@ pub struct Outcome {
     pub reward: f64,
     /// Whether the formula was evaluated.
     pub terminated: bool,
-    /// Whether the formula was too long.
+    /// Whether the episode ended because the formula was too long.
     pub truncated: bool,
     /// Whether the formula changed or was evaluated.
     pub effective: bool,
@@ -105,10 +106,10 @@ impl Game {
         }
     }
 
-    /// Applies an action, with the original's order of checks.
+    /// Applies an action. The checks have the same order as in the original.
     ///
-    /// On a formula longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] only ends
-    /// the episode.
+    /// If the formula is longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] ends
+    /// the episode and neither changes nor evaluates the formula.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

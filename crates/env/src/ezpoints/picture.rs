@@ -21,7 +21,8 @@ pub(crate) const CARD_WIDTH: usize = 135;
 pub(crate) const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
-/// Pixel rows that show the formula. All other rows equal the original's.
+/// Pixel rows that show the formula. With the original's card images, all other rows are equal to
+/// the original's.
 pub(crate) const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
@@ -32,7 +33,7 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Number of rows above the formula; they stay the same during an episode.
+/// Number of rows above the formula. These rows stay the same during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
 /// Card images.
@@ -45,7 +46,7 @@ pub struct Cards {
 }
 
 impl Cards {
-    /// Draws the built-in cards.
+    /// Draws the built-in card images.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }
@@ -93,7 +94,7 @@ impl Cards {
         picture
     }
 
-    /// Draws a game as PNG, compressing the rows above the formula once per deal.
+    /// Draws a game as PNG. The rows above the formula are compressed only once per deal.
     ///
     /// # Errors
     /// Fails if the image cannot be encoded.
@@ -155,7 +156,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the signed distance to a suit's symbol, which extends from -1 to 1.
+/// Returns the signed distance from a point to a suit's symbol, whose coordinates go from -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {

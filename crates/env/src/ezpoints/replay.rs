@@ -7,9 +7,9 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! An optional folder has the original's cards in `cards_135x189` and each episode's last image as
-//! `final_obs_seedN.png`. Pixels must be equal, except in the formula's rows, where fonts differ
-//! ([`TEXT_TOLERANCE`]).
+//! If a folder is given, it must contain the original's card images in `cards_135x189`, and may
+//! contain each episode's last image as `final_obs_seedN.png`. The images' pixels must be equal,
+//! except in the rows of the formula, because the fonts differ ([`TEXT_TOLERANCE`]).
 
 use std::io::BufRead;
 use std::path::Path;
@@ -24,7 +24,8 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute channel difference (0 to 255) in the formula's rows.
+/// Maximum mean absolute difference between the colour values (0 to 255) of the two images in the
+/// formula's rows.
 pub(crate) const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]
@@ -76,7 +77,7 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails, but not for differences.
+/// Fails if a line is not an episode or a file cannot be read. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

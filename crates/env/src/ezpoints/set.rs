@@ -22,7 +22,7 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Maximum consecutive draws outside the training split.
+/// Maximum number of consecutive draws that do not belong to the training split.
 const MOST_DRAWS: usize = 100_000;
 
 /// Reward of a step.
@@ -51,8 +51,8 @@ impl EzPointsReward {
 pub struct EzPointsGenerator {
     /// Random seed.
     pub seed: u64,
-    /// Number of training tasks, drawn with replacement from the original's distribution. `valid`
-    /// and `test` have each task once.
+    /// Number of training tasks, drawn from the original's distribution, so that tasks can repeat.
+    /// `valid` and `test` contain each of their tasks once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -63,7 +63,7 @@ impl Default for EzPointsGenerator {
     }
 }
 
-/// Drawing and storage of images.
+/// How images are drawn and where they are stored.
 #[derive(Debug)]
 pub struct EzPointsPictures {
     /// Card images.
@@ -88,9 +88,9 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a pair of cards; its kind is `sum` or `product`. A digest of the pair, ignoring order,
-/// decides the split (about 60, 15 and 25 % of 154 pairs). All ten pairs of ranks occur in
-/// training.
+/// A task is a pair of cards; its kind is `sum` or `product`. A digest of the pair, which ignores
+/// the order of the cards, decides the split: `train`, `valid` and `test` get about 60, 15 and 25 %
+/// of the 154 pairs. All ten pairs of ranks occur in training.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -98,8 +98,8 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. If `panel` is given, it replaces `test`, and the other splits exclude
-    /// its tasks.
+    /// Creates the splits. If `panel` is given, its deals become the `test` split, and the other
+    /// splits exclude them.
     ///
     /// # Errors
     /// Fails if no training tasks remain.

@@ -22,8 +22,8 @@ pub struct EzPointsKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// JSON Lines, optionally zstd-compressed, with the card pairs (`cards`) of `test`, such as
-    /// recorded episodes. They are excluded from training.
+    /// File with the card pairs of `test`, such as recorded episodes: JSON Lines with the key
+    /// `cards`, optionally zstd-compressed. These pairs are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
@@ -44,13 +44,13 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula without the second number. SFT imitates
-    /// these failures.
+    /// Probability that the expert evaluates the formula before it adds the second number. SFT
+    /// imitates these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }
 
-/// An open EZPoints environment.
+/// EZPoints environment with its tasks.
 #[derive(Clone, Debug)]
 pub struct EzPointsWorld {
     set: EzPointsSet,

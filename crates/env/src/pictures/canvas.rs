@@ -85,7 +85,7 @@ impl Picture {
         }
     }
 
-    /// Scales the image by averaging the pixels that each new one covers.
+    /// Scales the image. Each new pixel is the average of the old pixels that it covers.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

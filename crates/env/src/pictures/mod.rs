@@ -1,4 +1,4 @@
-//! Observation images, drawn only if an environment's `pictures` names a folder.
+//! Observation images, drawn only if the setting `pictures` of the environment names a folder.
 
 pub mod canvas;
 pub mod png;

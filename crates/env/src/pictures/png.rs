@@ -14,7 +14,7 @@ use super::canvas::Picture;
 
 const MOST_SIDE: u32 = 4096;
 
-/// Encodes an image as PNG. Within one build, equal images have equal bytes.
+/// Encodes an image as PNG. Within one build of Turnwise, equal images are encoded as equal bytes.
 ///
 /// # Errors
 /// Fails if the image has no pixels.
@@ -29,7 +29,7 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     Ok(file)
 }
 
-/// First rows that several images share, compressed once.
+/// The first rows of several images, compressed once for all of them.
 #[derive(Debug)]
 pub struct Start {
     width: usize,
@@ -40,14 +40,15 @@ pub struct Start {
     last: Vec<u8>,
 }
 
-/// Offset of the compressed data: signature, header, chunk length and name.
+/// Offset of the compressed data, which follows the signature, the header, and the length and name
+/// of the data chunk.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// Compresses the first rows of images with `height` rows.
+    /// Compresses `rows`, with which images of `height` rows begin.
     ///
     /// # Errors
-    /// Fails unless there are 1 to `height` rows.
+    /// Fails unless the number of `rows` is from 1 to `height`.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -73,7 +74,7 @@ impl Start {
     /// Appends the remaining rows and returns the PNG file.
     ///
     /// # Errors
-    /// Fails if their width or number is wrong.
+    /// Fails if the width or the number of the remaining rows is wrong.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -115,7 +116,8 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Subtracts from each row the row above it, and leaves the last row in `above`.
+/// Applies the PNG filter that subtracts from each row the row above it. `above` is the row above
+/// the first one, and is replaced by the last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

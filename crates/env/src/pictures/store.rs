@@ -9,7 +9,8 @@ use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 /// Maximum number of cached states.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Folder of PNG files named by SHA-256, with a cache of recent states.
+/// Folder of PNG files, named by the SHA-256 of their content, with a cache of the images of recent
+/// states.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -26,7 +27,8 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's image. If the state is not cached, `draw` creates its PNG.
+    /// Returns the handle of a state's image. If the image is not cached, `draw` creates the PNG
+    /// file's bytes, which are written to the folder.
     ///
     /// # Errors
     /// Fails if `draw` or writing fails.

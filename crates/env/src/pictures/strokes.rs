@@ -8,7 +8,7 @@ use super::canvas::{Color, Picture};
 /// Half the stroke width at a text height of 20 pixels.
 const PEN: f32 = 0.95;
 
-/// Distances to the right of the pen and above the baseline.
+/// Point of a letter: its distance to the right of the pen's position and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
@@ -107,7 +107,7 @@ pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Draws text 20 pixels high, from (`x`, `y`) on the baseline.
+/// Draws text that is 20 pixels high and starts at (`x`, `y`) on the baseline.
 pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
@@ -142,7 +142,7 @@ const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;
 
-/// Letters rendered at each sub-pixel position.
+/// Letters, each rendered once for every sixteenth of a pixel.
 #[derive(Debug)]
 pub(crate) struct Letters(HashMap<char, Vec<Mask>>);
 
@@ -157,8 +157,8 @@ impl Letters {
         Self(letters.chars().map(masks).collect())
     }
 
-    /// Like [`write()`], but rounds positions to sixteenths of a pixel. Unsupported letters stay
-    /// blank.
+    /// Like [`write()`], but horizontal positions are rounded to sixteenths of a pixel. Letters
+    /// that were not rendered beforehand stay blank.
     pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
         let mut x = x;
         for letter in text.chars() {

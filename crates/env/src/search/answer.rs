@@ -8,11 +8,11 @@ use crate::python::{is_space, strip};
 /// Scores of an answer; the best over all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether the normalized answer equals a golden answer.
+    /// Whether the normalized answer equals a normalized golden answer.
     pub exact: bool,
     /// Word-level F1 in `[0, 1]`.
     pub f1: f64,
-    /// Whether the normalized answer contains a golden answer.
+    /// Whether the normalized answer contains a normalized golden answer.
     pub cover: bool,
 }
 
@@ -31,8 +31,8 @@ impl Scores {
     }
 }
 
-/// Normalizes a text. Letters with a combining mark next to `a`, `an` or `the` differ from the
-/// original, whose Unicode tables differ.
+/// Normalizes a text. The result differs from the original's if a letter with a combining mark is
+/// next to `a`, `an` or `the`, because Unicode tables differ between Rust and Python.
 pub fn normalize(text: &str) -> String {
     // Fast path, because passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -53,8 +53,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text has a golden answer as whole words, ignoring golden answers
-/// that normalize to nothing.
+/// Returns true if the normalized text contains a golden answer as whole words. Golden answers that
+/// are empty after normalization are ignored.
 pub(crate) fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -101,8 +101,8 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// F1 over words with repetitions: `2 P R / (P + R)` with precision `P` and recall `R`. `yes`, `no`
-/// and `noanswer` match only themselves.
+/// Returns the F1 over words, counting repetitions: `2 P R / (P + R)` with precision `P` and recall
+/// `R`. `yes`, `no` and `noanswer` match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -126,7 +126,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
 }
 
 /// Returns the trimmed content of the last `<answer>..</answer>` block if there are at least
-/// `at_least` blocks: 2 for Search-R1, whose prompt contains an example, and 1 for verl-agent.
+/// `at_least` blocks: 2 for Search-R1, whose prompt contains an example block, and 1 for
+/// verl-agent.
 pub(crate) fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

@@ -28,8 +28,9 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose text is the answer. The text may follow a label such as `A`, which
-    /// normalization would remove as an article. A bare label matches no option.
+    /// Returns the options whose text is the answer. If normalization removes the answer's label as
+    /// an article (`A`), the option's text must start with this label. A bare label matches no
+    /// option.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -66,8 +67,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// Returns the answer's label: the whole answer or a word followed by punctuation. `A patient` has
-/// no label.
+/// Returns the answer's label: the first word, if nothing or only punctuation follows it directly.
+/// `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);

@@ -20,16 +20,16 @@ pub enum AnswerFrom {
     /// The answer action only.
     #[default]
     Action,
-    /// The episode's last `<answer>` block, as in Search-R1 and verl-agent. It may be in a
-    /// retrieved passage or in an episode without an answer action.
+    /// The last `<answer>` block of the whole episode, as in Search-R1 and verl-agent. The block
+    /// may be in a retrieved passage, and it counts even if the agent took no answer action.
     Transcript,
 }
 
 /// Environment for the questions of a [`super::SearchSet`].
 ///
 /// An episode ends with an answer (`terminated`) or at the step limit (`truncated`). A search in
-/// the last step is not executed. Invalid output gets the format's error message and uses up a
-/// turn.
+/// the last step is not executed, because no turn is left to use its passages. Invalid output gets
+/// the format's error message and uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -77,7 +77,8 @@ impl SearchEnv {
         })
     }
 
-    /// Executes an action. Nothing is modified earlier, so a failed search can be retried.
+    /// Executes an action, given the passages that its search found. The episode is not modified
+    /// before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -161,7 +162,7 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Sends all queries in one call; if a query may have made it fail, sends each query alone.
+/// Sends all queries in one call. If it fails and a query may be the cause, sends each query alone.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),

@@ -29,9 +29,9 @@ impl Expert {
         }
     }
 
-    /// Returns the next action: first the planned searches whose passages were not seen or, without
-    /// a plan, a search for the question; then the golden answer. Without a plan, the answer is
-    /// `unknown` unless a passage contains a golden answer.
+    /// Returns the next action. First come the planned searches whose passages were not seen yet
+    /// or, without a plan, one search for the question. Then comes the golden answer, but without a
+    /// plan only if a passage contains it; otherwise the answer is `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -75,8 +75,8 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// With probability `early_answer_prob`, the expert guesses instead of making its last planned
-/// search. SFT imitates this.
+/// Plays demonstrations. With probability `early_answer_prob`, the expert guesses an answer instead
+/// of making its last planned search, and SFT imitates this.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

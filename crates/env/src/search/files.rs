@@ -10,14 +10,14 @@ use super::question::Question;
 use super::records::{self, CountedFrom};
 use turnwise_retrieval::Passage;
 
-/// Reads a table, such as a Parquet file, as objects keyed by column
-/// ([`super::SearchKind::with_tables`]).
+/// Function that reads a table, such as a Parquet file, and returns each row as an object keyed by
+/// column ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 
 const PARQUET: &[u8] = b"PAR1";
 
-/// Reads JSON objects, a JSON list, a table, or an object of objects whose keys become the `id`.
-/// Files may be zstd-compressed.
+/// Reads the records of a file: JSON objects in sequence, a JSON list, a table, or a JSON object of
+/// objects, whose keys become the records' `id`. JSON may be zstd-compressed.
 pub(crate) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| EnvError::io(path, source))?;
@@ -55,8 +55,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads questions. The default dataset name is that of the file, or of its folder if the file is
-/// named after a split (`nq/test.jsonl`).
+/// Reads questions. The default dataset is the name of the file. If the file is named after a split
+/// (`nq/test.jsonl`), it is the name of the folder.
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);

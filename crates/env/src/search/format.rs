@@ -10,13 +10,14 @@ use crate::python::{json_string, strip};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also SORL's: passages with
-    /// separate titles, blank lines around the block, an error message for invalid output. For
-    /// multi-turn prompts.
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL uses too. The passages
+    /// have separate titles, blank lines surround the block, and invalid output gets an error
+    /// message. Use it with multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool): passages as one JSON string in tags, escaped like
-    /// Python's `json.dumps`, without an error message. For per-turn prompts.
+    /// verl-agent's format (SkyRL's search tool). The passages form one JSON string in tags,
+    /// escaped like Python's `json.dumps`, and invalid output gets no error message. Use it with
+    /// per-turn prompts.
     VerlAgent,
 }
 
@@ -59,7 +60,8 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages from an observation in either format. Truncated passages stay unchanged.
+/// Extracts the passages from an observation in either format. If the JSON string was truncated, it
+/// is returned without being decoded.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

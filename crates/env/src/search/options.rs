@@ -56,7 +56,8 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Parses options keyed by label. In tables, labels that only other questions use are null.
+/// Parses options keyed by label. Null options are skipped, because in a table, each row has the
+/// labels of all questions.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -105,8 +106,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// AlphaMed19K: `A: ..`, `B: ..` inside the question. Without `subset_name`, the `answer` must be
-/// such a label.
+/// Parses AlphaMed19K's options (`A: ..`, `B: ..`), which are part of the question. A record
+/// without `subset_name` has options only if its `answer` is such a label.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));
@@ -134,7 +135,8 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits at the last `A:` before a `B:`, because a question may contain `vitamin A:`.
+/// Splits a question from its options at the last `A:` that precedes the last `B:`, because the
+/// question itself may contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)
         .last()

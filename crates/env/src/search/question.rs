@@ -26,7 +26,7 @@ pub struct Question {
     pub plan: Vec<PlannedSearch>,
 }
 
-/// Search on the way to an answer.
+/// Planned search on the way to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSearch {
     /// Query.
@@ -35,7 +35,7 @@ pub struct PlannedSearch {
     pub early_answer: String,
 }
 
-/// Score that is the reward.
+/// Score used as the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
@@ -57,7 +57,7 @@ impl Question {
         }
     }
 
-    /// Returns the correct option's text or the first golden answer.
+    /// Returns the correct option's text for multiple choice, else the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -76,7 +76,7 @@ impl Question {
         }
     }
 
-    /// Returns true if the text has a golden answer as whole words.
+    /// Returns true if the text contains a golden answer as whole words.
     pub(crate) fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
@@ -105,7 +105,7 @@ impl SearchReward {
     }
 }
 
-/// Adds a missing question mark, as in Search-R1's data.
+/// Adds a question mark if the text has none, as in Search-R1's data.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }

@@ -25,15 +25,15 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// Determines where MedMCQA's `cop` starts: at 0 in Hugging Face's Parquet files, at 1 in the
-    /// original JSON. A file that contains a 0 counts from 0.
+    /// Determines whether MedMCQA's `cop` counts options from 0, as in Hugging Face's Parquet
+    /// files, or from 1, as in the original JSON. If any record has a 0, all count from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// `number` and `dataset` replace a missing id or dataset name.
+/// Parses a question. `number` is its id and `dataset` its dataset if the record names none.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -74,7 +74,8 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns texts; also parses JSON lists inside texts (PopQA's `possible_answers`).
+/// Returns the texts in a value, including those of a JSON list inside a text (PopQA's
+/// `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter_map(text_of).collect(),
@@ -151,7 +152,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// HotpotQA's sentences already start with a space.
+/// Joins sentences without adding spaces, because HotpotQA's sentences already start with a space.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -9,8 +9,8 @@ use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriev
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. With kinds other than `bm25`, each episode waits on a separate thread
-    /// (`rollout.env_threads`).
+    /// Kind of retriever. With kinds other than `bm25`, each episode waits for its searches in a
+    /// separate thread (`rollout.env_threads`).
     pub kind: RetrieverKind,
     /// Folder built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default for
     /// `bm25`: an in-memory index of `corpus`, built at every start.
@@ -22,17 +22,19 @@ pub struct RetrieverSettings {
     /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
     /// `dense` and `hybrid`.
     pub approximate: bool,
-    /// Server URL (`http://127.0.0.1:8000/retrieve`), for `http`. Separate several servers with the
-    /// same collection by spaces.
+    /// Server URL (`http://127.0.0.1:8000/retrieve`), for `http`. To use several servers with the
+    /// same collection, separate their URLs by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Retries of a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Number of times that a failed request is retried, for `http`, in addition to the retries of
+    /// `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Number of cached queries, except for `bm25`; 0 disables the cache.
+    /// Maximum number of queries to cache; 0 disables the cache. Ignored by `bm25`, which has no
+    /// cache.
     #[schemars(range(max = 100000000))]
     pub cache: usize,
 }
@@ -52,7 +54,7 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens `dense`, `hybrid` and `http` retrievers, without cache
+/// Function that opens a `dense`, `hybrid` or `http` retriever without a cache
 /// ([`super::SearchKind::with_retrievers`]).
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
@@ -86,7 +88,8 @@ impl RetrieverSettings {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns the keys that this kind lacks or does not use, with reasons.
+    /// Returns, with reasons, the keys that this kind needs but lacks, and the keys that are set
+    /// although it does not use them.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -12,7 +12,7 @@ use crate::splits::{SPLITS, tasks_of};
 
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
-/// Maximum queries per call to a slow retriever.
+/// Maximum number of queries per call to a slow retriever.
 const BATCH: usize = 256;
 
 /// Options of a [`SearchSet`].
@@ -22,13 +22,13 @@ pub struct SearchOptions {
     pub top_k: usize,
     /// Observation format.
     pub format: ObservationFormat,
-    /// Score that is the reward.
+    /// Score used as the reward.
     pub reward: SearchReward,
     /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
     /// Maximum tokens per observation.
     pub observation_tokens: Option<usize>,
-    /// Whether passages for the question are in the first observation.
+    /// Whether the first observation contains passages found for the question.
     pub search_first: bool,
     /// Whether searches never wait for another process.
     pub instant: bool,
@@ -75,7 +75,8 @@ impl fmt::Debug for Shared {
 
 /// Questions as a task set.
 ///
-/// A task's kind is its dataset or question type; its id is split, dataset and question id.
+/// A task's kind is the dataset of its question, or the question type if the question is generated.
+/// Its id consists of split, dataset and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,
@@ -83,8 +84,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from `train`, `valid` and `test`, and makes repeated ids unique by adding
-    /// numbers.
+    /// Creates a set from the questions of `train`, `valid` and `test`. If an id repeats, a number
+    /// is added to make it unique.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();

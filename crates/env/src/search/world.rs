@@ -24,7 +24,7 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `search`.
 ///
-/// Programs can add other retrievers than `bm25` and tables besides JSON:
+/// Programs can add retrievers other than `bm25`, and tables as question files besides JSON:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,13 +46,13 @@ pub struct SearchKind {
 }
 
 impl SearchKind {
-    /// Adds retrievers other than `bm25`.
+    /// Adds a function that opens retrievers other than `bm25`.
     #[must_use]
     pub fn with_retrievers(self, open: OpenRetriever) -> Self {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// Adds tables, such as Parquet files.
+    /// Adds a function that reads tables, such as Parquet files.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
@@ -63,8 +63,9 @@ impl SearchKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SearchData {
-    /// File (split `test`), or folder with files named `train`, `valid` or `dev`, and `test`,
-    /// ending in `.jsonl`, `.json` (or either with `.zst`), or `.parquet`.
+    /// A file, whose questions become the split `test`, or a folder with files named `train`,
+    /// `valid` or `dev`, and `test`. File names end in `.jsonl`, `.json` (or either with `.zst`),
+    /// or `.parquet`.
     Path(PathBuf),
     /// Files by split.
     Splits(SearchFiles),
@@ -89,11 +90,11 @@ pub struct SearchSettings {
     /// Questions in JSON, optionally zstd-compressed, or Parquet. Default: a generated
     /// encyclopaedia.
     ///
-    /// A path names a file (split `test`) or a folder with files named after the splits. A table
-    /// lists files by split: `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`.
-    /// Layouts: FlashRAG's JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA,
-    /// HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro,
-    /// MedXpertQA and AlphaMed19K.
+    /// A path names a file, whose questions become the split `test`, or a folder with files named
+    /// after the splits. A table lists files by split:
+    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Supported layouts: FlashRAG's
+    /// JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA,
+    /// MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
     /// Passages for `bm25`: JSON Lines with `id` and `contents` (as in wiki-18) or `title` and
@@ -107,19 +108,20 @@ pub struct SearchSettings {
     pub top_k: usize,
     /// Observation format.
     pub format: ObservationFormat,
-    /// Maximum tokens per observation; truncation may cut off the closing tag. Search-R1 uses 500.
+    /// Maximum number of tokens per observation. Longer observations are truncated, which may cut
+    /// off the closing tag. Search-R1 uses 500.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
     /// Show passages for the question (without options) before the first turn. With
-    /// `max_turns = 1`, this is retrieval-augmented generation. Each episode's query is a separate
-    /// call.
+    /// `max_turns = 1`, this is retrieval-augmented generation. The queries of different episodes
+    /// are sent in separate calls.
     pub search_first: bool,
-    /// Score that is the reward. Success always means an exact match.
+    /// Score used as the reward. Success always means an exact match.
     pub reward: SearchReward,
     /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
-    /// Generated encyclopaedia, ignored if `data` is set.
+    /// Settings of the generated encyclopaedia; ignored if `data` is set.
     pub generator: SearchGenerator,
     /// Demonstration expert.
     pub expert: SearchExpert,
@@ -149,13 +151,13 @@ impl Default for SearchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert guesses instead of its last search, for generated questions. SFT
-    /// imitates this even if the answer is wrong.
+    /// Probability that the expert guesses the answer of a generated question instead of making its
+    /// last search. SFT imitates the guess even if it is wrong.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
 
-/// An open search environment.
+/// Search environment with its loaded questions.
 #[derive(Clone, Debug)]
 pub struct SearchWorld {
     set: SearchSet,
@@ -235,8 +237,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages that come with the questions of all splits, opened or not, so that
-/// they are the same whichever splits are opened.
+/// Returns the distinct passages that come with the questions of all splits. Questions of splits
+/// that are not opened are included, so the passages do not depend on which splits are opened.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

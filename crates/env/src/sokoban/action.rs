@@ -19,10 +19,11 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReading {
-    /// One of the five words, trimmed and in any case.
+    /// The text must be one of the five words, in upper or lower case. Spaces around it are
+    /// ignored.
     #[default]
     Exact,
-    /// As in verl-agent, the first of `up`, `down`, `left`, `right`, `still` that the text
+    /// As in verl-agent, the text means the first of `up`, `down`, `left`, `right`, `still` that it
     /// contains: `upright` is `up`, and `do not go down` is `down`.
     VerlAgent,
 }

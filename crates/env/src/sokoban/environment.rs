@@ -13,8 +13,9 @@ use crate::saved::SavedEpisode;
 /// Environment for the levels of a [`super::SokobanSet`].
 ///
 /// The episode ends when all boxes are on targets (`terminated`) or at the step limit
-/// (`truncated`). As in verl-agent, `still` and invalid actions only count as steps. Progress is
-/// the fraction of boxes on targets. If images are enabled, an image follows each text.
+/// (`truncated`). As in verl-agent, `still` and invalid actions change nothing, but count and are
+/// rewarded as steps. Progress is the fraction of boxes on targets. If images are enabled, the text
+/// of each observation is followed by an image.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,

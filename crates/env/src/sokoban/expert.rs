@@ -35,8 +35,9 @@ impl Advisor for Expert {
     }
 }
 
-/// With probability `random_move_prob`, a move is random, which SFT imitates. An unsolvable level
-/// ends the episode. With probability 0, only solved episodes are kept.
+/// Plays demonstrations. Each move is random with probability `random_move_prob`, and SFT imitates
+/// random moves too. An episode ends when its level has become unsolvable. If the probability is 0,
+/// only solved episodes are kept.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,

@@ -1,7 +1,8 @@
-//! Generates levels by playing backwards from a carved room with its boxes on targets.
+//! Generates levels by playing backwards from a carved room whose boxes are all on targets.
 //!
-//! A breadth-first search over reversed moves finds all solvable states. The start is one whose
-//! shortest solution has a requested length, which a forward search verifies.
+//! A breadth-first search over reversed moves finds states from which the level can be solved. The
+//! level starts in a state whose shortest solution has `min_moves` to `max_moves` moves, which a
+//! forward search verifies.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -28,13 +29,13 @@ pub struct GeneratorConfig {
     /// Minimum number of boxes.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Maximum number of boxes. Levels cycle through all numbers.
+    /// Maximum number of boxes. Levels cycle through all numbers from `min_boxes` to `max_boxes`.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
-    /// Minimum moves of the shortest solution.
+    /// Minimum number of moves in the shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub min_moves: usize,
-    /// Maximum moves of the shortest solution.
+    /// Maximum number of moves in the shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub max_moves: usize,
     /// Number of training levels.
@@ -88,7 +89,8 @@ impl Generator {
     /// Generates one level.
     ///
     /// # Errors
-    /// Fails if no room has a solution of a requested length.
+    /// Fails if none of the rooms tried has a shortest solution of `min_moves` to `max_moves`
+    /// moves.
     pub fn level(&mut self, config: &GeneratorConfig, index: u64) -> Result<Level, EnvError> {
         let counts = config.max_boxes.saturating_sub(config.min_boxes) as u64 + 1;
         let boxes = config.min_boxes + (index % counts) as usize;
@@ -136,8 +138,8 @@ impl Generator {
         }
     }
 
-    /// Picks a distance from the solved room uniformly, then a state at that distance without boxes
-    /// on targets.
+    /// Returns a start: picks a number of moves from the solved room uniformly, then a state at
+    /// that distance in which no box is on a target.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -206,8 +208,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a random number of cells by a random walk, sometimes two cells wide, with enough room for
-/// the boxes.
+/// Carves a room by a random walk, which is sometimes two cells wide. The number of cells is
+/// random, but there is enough room for the boxes.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

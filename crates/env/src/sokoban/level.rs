@@ -8,7 +8,8 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses lines of symbols: RAGEN's (`#_O√XPS`) or common ones (`# .*$@+`, `-` for floor).
+/// Parses a level from lines of symbols: either RAGEN's (`#_O√XPS`) or the common ones (`# .*$@+`,
+/// with `-` as another floor symbol).
 ///
 /// # Errors
 /// Fails for an unknown symbol or an invalid level ([`Room::new`]).
@@ -45,7 +46,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A room's fixed cells and its state, as in gym-sokoban.
+/// A recorded room: its fixed cells and its state, as in gym-sokoban.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -89,8 +90,8 @@ impl RecordedRoom {
     }
 }
 
-/// Reads JSON Lines with `room_fixed` and `room_state`, or symbols with empty lines between levels
-/// and comments after `;`. The file may be zstd-compressed.
+/// Reads levels: JSON Lines with `room_fixed` and `room_state`, or lines of symbols with empty
+/// lines between levels and comments after `;`. The file may be zstd-compressed.
 ///
 /// # Errors
 /// Fails if the file is unreadable, or a level is invalid, unsolvable or already solved.
@@ -168,7 +169,7 @@ pub(crate) fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// Returns the smallest digest among the eight symmetries.
+/// Returns the smallest digest among the room's eight rotations and reflections.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

@@ -1,9 +1,11 @@
 use super::room::{Cell, RoomText};
 
-/// Maximum number of distinct rows; if there are more, phrases are single cells.
+/// Maximum number of different rows; if there are more, single cells become phrases instead of
+/// rows.
 const MOST_ROWS: usize = 2048;
 
-/// Returns all possible rows, or single cells if there are too many rows or rows contain spaces.
+/// Returns phrases that a word-level tokenizer keeps as one token: all possible rows, or single
+/// cells if there are too many rows or the text format contains spaces.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {

@@ -7,8 +7,8 @@
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Flags, texts and rewards must be identical. A recorded solution, if not empty, must solve the
-//! level and be as long as the solver's.
+//! Flags, texts and rewards must be identical. A recorded `shortest_solution`, unless empty, must
+//! solve the level in as many moves as the solver's solution.
 
 use std::io::BufRead;
 
@@ -52,7 +52,7 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails, but not for differences.
+/// Fails if a line is not an episode or the recording cannot be read. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

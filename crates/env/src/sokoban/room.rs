@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub(crate) const STEP_REWARD: f64 = -0.1;
-/// Added if more boxes are on targets than before; subtracted if fewer.
+/// Added if more boxes are on targets than after the previous step; subtracted if fewer are.
 pub(crate) const TARGET_REWARD: f64 = 1.0;
 /// Added if all boxes are on targets.
 pub(crate) const SOLVED_REWARD: f64 = 10.0;
@@ -16,7 +16,7 @@ pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes.
 pub(crate) const MOST_BOXES: usize = 8;
 
-/// Kind of cell, numbered as in gym-sokoban's `room_state`, plus verl-agent's 6.
+/// Kind of cell. Numbers 0 to 5 are those of gym-sokoban's `room_state`, and 6 is verl-agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -73,7 +73,7 @@ impl Cell {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
-    /// Returns true if the player or a box can enter.
+    /// Returns true if the player or a box can enter the cell.
     pub fn is_free(self) -> bool {
         matches!(self, Self::Floor | Self::Target)
     }
@@ -98,7 +98,7 @@ impl Cell {
     }
 }
 
-/// Direction. gym-sokoban's action numbers start at 1.
+/// Direction of a move. gym-sokoban numbers these actions from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -136,7 +136,7 @@ pub enum RoomText {
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`].
+    /// [`STEP_REWARD`], plus or minus [`TARGET_REWARD`] and plus [`SOLVED_REWARD`] if they apply.
     pub reward: f64,
     /// Whether the player moved.
     pub moved: bool,
@@ -245,8 +245,8 @@ impl Room {
         self
     }
 
-    /// Returns the index of the adjacent cell. It is in bounds for reachable cells, because walls
-    /// are closed.
+    /// Returns the index of the adjacent cell. If `at` is reachable, the index is inside the room,
+    /// because walls enclose all reachable cells.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -256,7 +256,8 @@ impl Room {
         }
     }
 
-    /// Returns the cells that the player could reach without boxes, in breadth-first order.
+    /// Returns the cells that the player could reach if there were no boxes, in breadth-first
+    /// order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -281,8 +282,8 @@ impl Room {
         found
     }
 
-    /// Moves the player and pushes a box if possible. An impossible move costs as much as any other
-    /// step.
+    /// Moves the player, who pushes a box that is in the way. An impossible move changes nothing,
+    /// but is rewarded like any other step.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];

@@ -27,7 +27,7 @@ const VALID: u8 = 26;
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Levels to generate per missing one, because only one in ten falls into test.
+/// Number of levels to generate per missing level, because only one in ten falls into `test`.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -55,7 +55,7 @@ pub struct SokobanOptions {
     pub reward: SokobanReward,
 }
 
-/// Drawing and storage of images.
+/// How images are drawn and where they are stored.
 #[derive(Debug)]
 pub struct SokobanPictures {
     /// Tiles.
@@ -102,8 +102,9 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// Sokoban levels as a task set.
 ///
-/// A task's kind is the number of boxes. A digest of the room, ignoring player and symmetry,
-/// decides the split (about 80, 10 and 10 %), so splits share no room.
+/// A task's kind is the number of boxes. A digest of the room, which ignores the player's position
+/// and symmetries, decides the split (about 80, 10 and 10 % of the levels). No room is therefore in
+/// two splits.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -111,8 +112,8 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. If `panel` is given, it replaces `test`, and the other splits exclude
-    /// its levels.
+    /// Generates the levels. If `panel` is given, its levels become the `test` split, and the other
+    /// splits exclude them.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.

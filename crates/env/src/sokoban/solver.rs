@@ -8,7 +8,7 @@ use super::room::{Direction, MOST_BOXES, Room};
 /// Default maximum number of visited states.
 pub(crate) const MOST_STATES: usize = 4_000_000;
 
-/// With more states, a hash set replaces the lookup table.
+/// Maximum number of possible states for the lookup table; with more, a hash set replaces it.
 const MOST_TABLE: u64 = 1 << 18;
 
 /// Result of a search.
@@ -88,9 +88,9 @@ impl Seen {
 
 #[derive(Default)]
 pub(super) struct Floor {
-    /// Room index of each numbered cell.
+    /// Index in the room of each cell that has a number.
     pub(super) cells: Vec<usize>,
-    /// Neighbour of each cell by direction, or [`WALL`].
+    /// Number of each cell's neighbour by direction, or [`WALL`] if the player can never enter it.
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
@@ -99,7 +99,7 @@ pub(super) struct Floor {
 pub(super) const WALL: u16 = u16::MAX;
 
 impl Floor {
-    /// Numbers the cells that the player could reach without boxes.
+    /// Gives numbers to the cells that the player could reach if there were no boxes.
     pub(super) fn set(&mut self, room: &Room) {
         self.cells = room.reachable();
         self.cells.sort_unstable();
@@ -126,7 +126,7 @@ impl Floor {
     }
 }
 
-/// Cells of the player and of the boxes, the latter in ascending order.
+/// Cell numbers of the player and the boxes; those of the boxes are in ascending order.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,

@@ -26,8 +26,9 @@ pub struct SokobanKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// Levels of `test`, optionally zstd-compressed: JSON Lines with `room_fixed` and `room_state`,
-    /// or symbols with empty lines between levels. They are excluded from training.
+    /// File with the levels of `test`, optionally zstd-compressed: JSON Lines with `room_fixed` and
+    /// `room_state`, or lines of symbols with empty lines between levels. These levels are excluded
+    /// from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Text format of rooms.
@@ -54,13 +55,13 @@ pub struct SokobanSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability of a random move instead of a shortest solution's. SFT imitates it, even if the
-    /// episode fails.
+    /// Probability that the expert makes a random move instead of the next move of a shortest
+    /// solution. SFT imitates random moves even if the episode fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }
 
-/// An open Sokoban environment.
+/// Sokoban environment with its levels.
 #[derive(Clone, Debug)]
 pub struct SokobanWorld {
     set: SokobanSet,

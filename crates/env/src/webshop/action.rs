@@ -3,17 +3,17 @@
 /// A parsed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `search[..]` in lower case, allowed on any page.
+    /// The words of `search[..]` in lower case. Searching is allowed on any page.
     Search(String),
-    /// `click[..]` in lower case.
+    /// The item of `click[..]` in lower case.
     Click(String),
-    /// Anything else, without effect.
+    /// Anything else, which has no effect.
     Other,
 }
 
 impl Action {
-    /// Parses an action like the original: the greedy pattern `(.+)\[(.+)\]` on the first line,
-    /// ignoring text after the last bracket.
+    /// Parses an action like the original, which applies the greedy pattern `(.+)\[(.+)\]` to the
+    /// first line. Text after the last bracket is ignored.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };

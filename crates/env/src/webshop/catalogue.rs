@@ -27,7 +27,8 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws prices; as in the original, they are uniform within price ranges.
+/// Returns a price per product. As in the original, the price of a product with a price range is
+/// drawn uniformly from the range.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -46,7 +47,8 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// Creates an in-memory catalogue. `random` draws prices within ranges, in product order.
+    /// Creates an in-memory catalogue. `random` draws the prices of products with a price range, in
+    /// product order.
     ///
     /// # Errors
     /// Fails for a repeated ASIN.
@@ -62,7 +64,8 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// Opens a file of [`StoreWriter`](super::store::StoreWriter), keeping only prices in memory.
+    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only the prices are kept
+    /// in memory.
     ///
     /// # Errors
     /// Fails if the file is unreadable, incomplete or damaged.
@@ -139,7 +142,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of matching products.
+    /// Returns the indices of the products for which `wanted` returns true.
     ///
     /// # Errors
     /// Fails if a record is corrupt.

@@ -1,7 +1,7 @@
 //! Removes goals that occur in several splits.
 //!
-//! A product that lists an option value twice yields equal goals: nine pairs in the official 1,000
-//! products, two of them shared by test and training.
+//! A product that lists an option value twice yields equal goals. The official 1,000 products yield
+//! nine pairs of equal goals, two of which have one goal in test and one in training.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Keeps each goal only in the last of its splits, so that `test` stays unchanged.
+/// Keeps equal goals only in the last split in which one of them occurs, so that `test` stays
+/// unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

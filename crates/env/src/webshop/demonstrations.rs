@@ -11,8 +11,9 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Plays a split's goals with the [`Expert`]. Keeps episodes that reach the goal, or miss it only
-/// because options were skipped (probability `option_drop_prob` each).
+/// Plays a split's goals with the [`Expert`], which skips each requested option with probability
+/// `option_drop_prob`. Keeps episodes that reach the goal, or that miss it only because of skipped
+/// options.
 ///
 /// # Errors
 /// Fails like [`play_all`], for an unknown split, or for an `option_drop_prob` outside `[0, 1)`.
@@ -73,7 +74,7 @@ fn play(
     }
 }
 
-/// Clicks an item that an earlier page had and this one lacks.
+/// Returns a click on an item that an earlier page had but the current page lacks.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

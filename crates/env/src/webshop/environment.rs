@@ -23,12 +23,12 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Environment for the goals of a [`super::WebshopSet`].
 ///
-/// A purchase ends the episode (`terminated`) with its only reward ([`super::reward::Reward`]). The
-/// step limit also counts actions without effect.
+/// A purchase ends the episode (`terminated`) and brings its only reward
+/// ([`super::reward::Reward`]). The step limit also counts actions without effect.
 ///
 /// Progress is the fraction of the goal's attributes, options, price and type that the open product
-/// meets; on search results, the best product's price and type count. It is 1 only if buying now
-/// reaches the goal.
+/// meets. On a page of search results, only the price and type of the best listed product count.
+/// Progress is 1 only if buying now reaches the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -52,7 +52,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Instruction, to detect a task id that now names a different goal.
+    /// Instruction at the time of saving, to detect a task id that now names a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,
@@ -74,7 +74,7 @@ impl WebshopEnv {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Returns the purchase's score, if any.
+    /// Returns the purchase's score, or `None` before a purchase.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }

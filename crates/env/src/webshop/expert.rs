@@ -1,9 +1,9 @@
 //! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
-//! It searches for words of the instruction and opens affordable products by rank, ranking titles
-//! with none of these words five places lower. If the title lacks some of the words, it reads the
-//! features; if these lack some too, it tries the next product. Near the step limit, it buys the
-//! best product seen.
+//! It searches for words of the instruction and opens affordable products in the order of their
+//! ranks. A product whose title has none of these words is treated as ranked five places lower. If
+//! a title lacks some of the words, the expert reads the product's features; if these lack some
+//! too, it tries the next product. Near the step limit, it buys the best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,8 @@ struct Seen {
     page: usize,
     text: String,
     read: bool,
-    /// Number of missing words, plus 10 per missing option value and 2 per unmet option name.
+    /// Number of missing words, plus 10 per option value that the product lacks and 2 per unmet
+    /// option name.
     missing: Option<usize>,
 }
 
@@ -302,7 +303,8 @@ impl Wish {
     }
 
     /// Returns the offered option values that the instruction requests. For free-form instructions,
-    /// these are the values in its text, except those that are part of a longer one.
+    /// these are the values that occur in its text, except those that are part of a longer such
+    /// value.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -365,7 +367,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// Returns the parts after the instruction, without the markup of `text_rich`.
+/// Returns the parts of a page that follow the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {

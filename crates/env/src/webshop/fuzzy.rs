@@ -1,12 +1,13 @@
 //! Fuzzy text comparison, equal to `token_set_ratio` of Python's thefuzz 0.20 and later.
 //!
-//! Let `i` be the common words, and `a` and `b` the words of only one text, sorted and joined by
-//! spaces. The score is the maximum of `ratio(i + a, i + b)` and, if `i` is not empty,
-//! `ratio(i, i + a)` and `ratio(i, i + b)`, rounded half to even. It is 100 if `i` is not empty and
-//! `a` or `b` is empty. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel`
-//! counts inserted and deleted characters.
+//! Let `i` be the words that both texts have, `a` the words of the first text only, and `b` those
+//! of the second text only. Each list is sorted and joined by spaces. The score is the maximum of
+//! `ratio(i + a, i + b)` and, if `i` is not empty, `ratio(i, i + a)` and `ratio(i, i + b)`, rounded
+//! half to even. It is 100 if `i` is not empty and `a` or `b` is empty. Here
+//! `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts inserted and deleted
+//! characters.
 //!
-//! WebShop pins thefuzz 0.19, which also rounds intermediate results: scores can differ by 1.
+//! WebShop pins thefuzz 0.19, which also rounds intermediate results. Its scores can differ by 1.
 
 use std::sync::LazyLock;
 
@@ -31,7 +32,8 @@ fn lower(character: char) -> char {
 }
 
 impl Words {
-    /// Prepares a text. Removes U+0080 to U+00FF, like `force_ascii` in thefuzz.
+    /// Prepares a text. Characters from U+0080 to U+00FF are removed, as by `force_ascii` in
+    /// thefuzz.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -121,8 +123,8 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Returns the length of the longest common subsequence, by the algorithm of Hyyrö (2004) if the
-/// shorter text fits into 64 bits.
+/// Returns the length of the longest common subsequence. The algorithm of Hyyrö (2004) is used if
+/// the shorter text has at most 64 characters, else a table.
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {

@@ -95,7 +95,7 @@ pub enum GoalKind {
 
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// Goals of a catalogue, 16 bytes each, assembled on demand.
+/// Goals of a catalogue. Each takes 16 bytes and is assembled when it is needed.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -124,13 +124,14 @@ impl Spec {
 impl Goals {
     /// Creates the goals in product order and shuffles them with the seed `shuffle`.
     ///
-    /// `random` must be the generator that drew the prices. A price limit is the higher of two
-    /// draws from the four multiples of 10 dollars that follow the price and are below 1,000. With
-    /// seed 42, the 1,000-product files yield verl-agent's 6,910 goals, in its order.
+    /// `random` must be the generator that drew the prices, because the price limits continue its
+    /// sequence. A price limit is the higher of two draws from the four multiples of 10 dollars
+    /// that follow the price and are below 1,000. With seed 42, the 1,000-product files yield
+    /// verl-agent's 6,910 goals, in its order.
     ///
-    /// `most` limits the goals per product. `None` keeps all option combinations, like the
-    /// original, but skips products with more than a million ([`Goals::skipped`]). Products with
-    /// more than 4,294,967,295 combinations are always skipped.
+    /// `most` is the maximum number of goals per product. `None` keeps all option combinations,
+    /// like the original, but skips products with more than a million combinations
+    /// ([`Goals::skipped`]). Products with more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a record is corrupt.
@@ -191,7 +192,8 @@ impl Goals {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
 
-    /// Returns the number of products skipped for too many option combinations.
+    /// Returns the number of products that are skipped because they have too many option
+    /// combinations.
     pub fn skipped(&self) -> usize {
         self.skipped
     }
@@ -260,7 +262,7 @@ impl Goals {
         Ok(format!("{}/{}/{}", self.prefix(), catalogue.identifier(spec.product)?, spec.number))
     }
 
-    /// Returns the first byte of the ASIN's SHA-256.
+    /// Returns the first byte of the SHA-256 of the ASIN of a goal's product.
     ///
     /// # Errors
     /// Fails for an unknown index or product.
@@ -326,8 +328,8 @@ fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     above[first.max(second)]
 }
 
-/// Returns the option combination with this number. Options are sorted by name, and the last option
-/// varies fastest.
+/// Returns the option combination with this number. For the numbering, options are sorted by name,
+/// and the last option varies fastest.
 fn combination(product: &Product, number: u32) -> Vec<(String, String)> {
     let mut options: Vec<_> = product.options.iter().collect();
     options.sort_by(|a, b| a.name.cmp(&b.name));

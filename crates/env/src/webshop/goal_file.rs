@@ -1,7 +1,10 @@
-//! Caches the goals of a large catalogue, which take minutes and gigabytes of memory to create.
+//! Caches the goals of a large catalogue, because creating them takes minutes and gigabytes of
+//! memory.
 //!
-//! After a JSON line with the source and number of goals come little-endian u32: product, number
-//! and tens of dollars of each goal, the indices by product and number, and those of each split.
+//! A file starts with a JSON line that contains the source and the number of goals. Little-endian
+//! u32 numbers follow. First come the product, number and price limit (in tens of dollars) of each
+//! goal, then the goals' indices sorted by product and number, then the goals' indices of each
+//! split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,7 @@ use super::set::{Splits, WebshopOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Increase it if equal options yield different goals.
+    /// Version of the goals; increase it if the same options yield different goals than before.
     version: u32,
     products: String,
     goals: GoalKind,

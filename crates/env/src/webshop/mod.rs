@@ -1,7 +1,7 @@
 //! WebShop: buying a product that matches an instruction (Yao et al. 2022).
 //!
 //! Pages, clickable items, goals, prices and rewards are byte-identical to the original's, except
-//! for the type factor without nouns ([`reward::Judge::type_score`]).
+//! for the type factor if the nouns of the titles are unknown ([`reward::Judge::type_score`]).
 
 pub mod action;
 pub mod catalogue;

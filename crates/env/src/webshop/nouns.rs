@@ -38,7 +38,7 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Reads the nouns by title, or returns `None` without a noun file.
+/// Reads the nouns of each title, or returns `None` if the folder has no noun file.
 ///
 /// # Errors
 /// Fails if the file cannot be read or a line lacks a key.
@@ -121,7 +121,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// Returns the offset where the list before `index` ends.
+    /// Returns the offset at which the list before `index` ends and the list of `index` starts.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),

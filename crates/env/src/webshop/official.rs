@@ -64,7 +64,7 @@ pub struct CatalogueReport {
     pub products: usize,
     /// Invalid products skipped.
     pub skipped: usize,
-    /// First skipped products, with file, line or number, and reason.
+    /// The first products that were skipped: the file, the line or product number, and the reason.
     pub examples: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl CatalogueReport {
     }
 }
 
-/// Returns the catalogue in a folder, preferring the small one.
+/// Returns the catalogue that a folder contains; if it contains both, the small one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
@@ -97,7 +97,7 @@ pub fn size_of(folder: &Path) -> Size {
 /// `each`.
 ///
 /// As in the original, products are skipped if their ASIN is `nan`, repeated or longer than ten
-/// characters. `limit` is the number of products to read.
+/// characters. `limit` is the maximum number of products to read.
 ///
 /// # Errors
 /// Fails if a file is missing or not JSON, or no product is valid.
@@ -197,7 +197,8 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Receives a line number with a product, or why it is invalid. Returns false to stop.
+/// Function that receives a line number, if known, and a product or the reason why it is invalid.
+/// It returns false to stop reading.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
@@ -290,7 +291,8 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// Price of a product: text such as `$9.99$12.50` in crawled files, numbers in search documents.
+/// Price of a product. Crawled files have texts such as `$9.99$12.50`, and search documents have
+/// numbers.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

@@ -37,11 +37,11 @@ fn without_nouns() -> String {
 }
 
 impl WebshopSet {
-    /// Opens the shop in an official folder ([`official`]).
+    /// Opens a shop with the official files in a folder ([`official`]).
     ///
-    /// The 1,000 products are kept in memory. The full catalogue is converted on first use into
-    /// `built` (default: `turnwise-shop` in the official folder); delete that folder if the
-    /// official files change.
+    /// The 1,000 products are kept in memory. The full catalogue is converted on first use, and the
+    /// result is stored in `built` (default: `turnwise-shop` in the official folder). Delete that
+    /// folder if the official files change.
     ///
     /// # Errors
     /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
@@ -78,7 +78,7 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop with generated products, built once in a subfolder of `built`.
+    /// Opens a shop with generated products. Its files are built once, in a subfolder of `built`.
     ///
     /// # Errors
     /// Fails if a built file is broken, `built` is not writable, or no product yields a goal.
@@ -139,7 +139,7 @@ impl WebshopSet {
     }
 }
 
-/// Number of products that are hashed into the folder name.
+/// Number of generated products whose hash becomes part of the folder name.
 const SAMPLED: u32 = 64;
 
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {

@@ -1,7 +1,7 @@
 //! Renders pages as `text`, `text_rich` and a list of clickable items.
 //!
 //! As with the original's HTML, whitespace between tags becomes one space, or nothing if it
-//! contains a newline. Only `text` strips each part.
+//! contains a newline. Only the format `text` strips the whitespace around each part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub enum PartKind {
     },
     /// A link to a product.
     Link {
-        /// Whether the product was opened since `back to search`.
+        /// Whether the product was opened since the last `back to search`.
         visited: bool,
     },
 }
@@ -43,7 +43,7 @@ pub struct Part<'a> {
 pub enum Target {
     /// Presses the button.
     Button,
-    /// Opens the product at this index in the list.
+    /// Opens the product at this index in the list of results.
     Product(usize),
     /// Selects a value of the option at this index.
     Option(usize),
@@ -56,7 +56,7 @@ pub struct PageView<'a> {
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Clickable items and effects, in the original's order.
+    /// Clickable items with their effects, in the original's order.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
@@ -71,11 +71,12 @@ pub enum ObservationMode {
     TextRich,
 }
 
-/// State that credit methods compare ([`turnwise_core::Observation::state_key`]).
+/// What credit methods compare to find equal states ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// Page text, as in verl-agent. With `observation = "text"`, it does not show selected options.
+    /// Page text, as in verl-agent. With `observation = "text"`, this text does not show which
+    /// options are selected.
     #[default]
     Page,
     /// Page text and, on product pages, the selected options.
@@ -108,8 +109,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Adds the values of options as clickable items. A value equal to an existing item replaces
-    /// that item's effect and keeps its position.
+    /// Adds the values of options as clickable items. If an item with the same name exists, it
+    /// keeps its position but selects the option value from then on.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -170,7 +171,8 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the admissible actions: [`SEARCH`] if possible, then a click per item.
+    /// Returns the admissible actions: [`SEARCH`] if the page has a search bar, then a click per
+    /// item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
@@ -180,7 +182,7 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Placeholder for any search among the admissible actions.
+/// Placeholder among the admissible actions, which stands for any search.
 pub(crate) const SEARCH: &str = "search[<your query>]";
 
 /// Returns the options as JSON with sorted keys, escaped for HTML.

@@ -31,7 +31,7 @@ pub struct Product {
     pub instruction: Option<String>,
     /// Human instructions.
     pub human_instructions: Vec<HumanInstruction>,
-    /// Nouns of the title ([`super::nouns`]), or `None` without a noun file.
+    /// Nouns of the title ([`super::nouns`]), or `None` if they are unknown.
     #[serde(skip)]
     pub nouns: Option<Vec<String>>,
 }

@@ -7,8 +7,8 @@
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE is `text`, `text_rich`, `has_search_bar` and `clickables`, or only `text` after a purchase.
-//! Everything is compared byte for byte, except scores with an approximate type factor
+//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`, or only `text` after a
+//! purchase. Everything is compared byte for byte, except scores with an approximate type factor
 //! ([`super::reward::Judge::type_score`]).
 
 use std::io::BufRead;
@@ -34,9 +34,9 @@ pub struct ReplayReport {
     pub sessions: usize,
     /// Steps replayed.
     pub steps: usize,
-    /// Purchases not compared because of an approximate type factor.
+    /// Purchases whose scores were not compared, because the type factor is approximate.
     pub scores_not_compared: usize,
-    /// Differences in recording order.
+    /// Differences found, in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -75,10 +75,12 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. The queries in `unanswered` had no recorded results.
+/// Replays a recording. Searches for the queries in `unanswered` find no products, because their
+/// results were not recorded.
 ///
 /// # Errors
-/// Fails if a line is not a session, its goal is unknown or reading fails, but not for differences.
+/// Fails if a line is not a session, its goal is unknown or reading fails. Differences are not
+/// errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

@@ -37,12 +37,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// As in the original, a text with a colour becomes the first such colour in an alphabetical
-    /// list (`light blue` is `blue`, `tailored` is `red`). Options of synthetic goals become the
-    /// printed Python tuple of name and value, or the colour if either is exactly a colour.
+    /// As in the original, a text that contains colour names is replaced by the alphabetically
+    /// first of them (`light blue` becomes `blue`, `tailored` becomes `red`). A requested option of
+    /// a synthetic goal becomes the printed Python tuple of name and value, or the colour if either
+    /// is exactly a colour.
     #[default]
     Original,
-    /// Requires the exact value and, for synthetic goals, the option name.
+    /// Requires the exact value and, for synthetic goals, also the option's name.
     Strict,
 }
 
@@ -72,7 +73,7 @@ impl Reward {
 pub struct TypeScore {
     /// Whether the product's `query` equals that of the goal's product.
     pub query_match: bool,
-    /// Whether at least two categories are shared.
+    /// Whether the two products share at least two categories.
     pub category_match: bool,
     /// Title score; see [`Judge::type_score`].
     pub title_score: f64,
@@ -138,7 +139,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal, whose product is `target`.
+    /// Prepares a goal for scoring. `target` is the goal's product.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -168,7 +169,7 @@ impl Judge {
         &self.goal
     }
 
-    /// Scores a purchase at this price with these options (name, value).
+    /// Scores the purchase of a product at this price with these selected options (name, value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -180,8 +181,8 @@ impl Judge {
         }
     }
 
-    /// Counts the requested attributes that resemble one of the product's or occur in its title,
-    /// bullet points or description.
+    /// Counts the requested attributes that resemble one of the product's attributes or occur in
+    /// its title, bullet points or description.
     pub(crate) fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -198,7 +199,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Counts the requested options among those selected.
+    /// Counts the requested options that are met by a selected option.
     pub(crate) fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -223,14 +224,16 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// The list keeps repeated nouns. The title score is 0.2 if the wanted title has no nouns.
+    /// The list, unlike the set, keeps repeated nouns. The title score is 0.2 if the wanted title
+    /// has no nouns.
     ///
     /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
     /// both products have the same `query`, they share two categories or the title score is above
     /// 0.2, else 0.5.
     ///
     /// Unless the nouns of both titles are known ([`super::nouns`]), all words except common
-    /// function words are compared, and `type_stand_in` is set if the titles differ.
+    /// function words are compared instead of nouns, and `type_stand_in` is set if the titles
+    /// differ.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

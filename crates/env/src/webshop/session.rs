@@ -14,7 +14,7 @@ use crate::python::float;
 /// Number of search results per page.
 pub(crate) const PAGE_SIZE: usize = 10;
 
-/// Highest page number of a restored visit, so that product numbers fit into `u32`.
+/// Highest page number that a restored visit may have, so that product numbers fit into `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
 /// Pages reached from a product page.
@@ -102,7 +102,7 @@ pub enum Effect {
 }
 
 impl Session {
-    /// Starts at the start page.
+    /// Starts a visit on the start page.
     pub fn new(shop: Arc<Shop>, instruction: String) -> Self {
         Self {
             shop,
@@ -118,8 +118,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] for an impossible visit; also fails if a search or product
-    /// fails.
+    /// Returns [`EnvError::State`] for an impossible visit. Also fails if a search fails or a
+    /// product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -163,7 +163,7 @@ impl Session {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// Returns the products listed on the open page.
+    /// Returns the products listed on the open page, or none if it shows no search results.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
@@ -174,10 +174,11 @@ impl Session {
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. For [`Effect::Bought`], call [`Session::close`] with the score.
+    /// Executes an action. If it returns [`Effect::Bought`], the caller must score the purchase and
+    /// call [`Session::close`] with the score.
     ///
     /// # Errors
-    /// Fails if a search, a product or [`Session::view`] fails.
+    /// Fails if a search fails, a product cannot be read or [`Session::view`] fails.
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -199,7 +200,8 @@ impl Session {
         self.results(1)
     }
 
-    /// As in the original, an option value named `buy now` buys the product.
+    /// Clicks an item. As in the original, clicking an option value named `buy now` buys the
+    /// product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -394,7 +396,7 @@ impl Session {
     }
 }
 
-/// Formats the price as on pages.
+/// Formats a product's price as it is shown on pages.
 pub(crate) fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

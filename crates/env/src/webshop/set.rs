@@ -32,17 +32,18 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// About 80, 10 and 10 % of the products for `train`, `valid` and `test`, chosen by the first
-    /// byte of the ASIN's SHA-256.
+    /// The goals of about 80, 10 and 10 % of the products become `train`, `valid` and `test`. The
+    /// first byte of the SHA-256 of a product's ASIN decides the split.
     #[default]
     ByProduct,
-    /// The original's: of the shuffled goals, the first 500 are `test`, the next 1,000 `eval` and
-    /// the rest `train`, so splits share products. Unlike in the original, goals that recur in a
-    /// later split are removed (two of `train` and one of `eval` in the official 1,000 products).
+    /// As in the original: the first 500 of the shuffled goals are `test`, the next 1,000 `eval`
+    /// and the rest `train`, so splits share products. Unlike in the original, goals that recur in
+    /// a later split (`test` is the last) are removed. In the official 1,000 products, these are
+    /// two of `train` and one of `eval`.
     Original,
-    /// verl-agent's: of the shuffled goals, the first 500 are `test` and the rest `train`, except
-    /// goals equal to a test goal. In verl-agent, each worker shuffles differently and trains on
-    /// others' test goals.
+    /// As in verl-agent: the first 500 of the shuffled goals are `test` and the rest `train`,
+    /// except goals equal to a test goal. In verl-agent itself, each worker shuffles differently,
+    /// and therefore trains on test goals of other workers.
     VerlAgent,
 }
 
@@ -76,7 +77,8 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue. Default: the small one if its files exist, else the full one.
+    /// Which official catalogue to use. Default: the small one if its files exist, else the full
+    /// one.
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
@@ -95,7 +97,7 @@ pub struct WebshopOptions {
     pub observation: ObservationMode,
     /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
-    /// State that credit methods compare.
+    /// What credit methods compare to find equal states.
     pub state_key: StateKey,
 }
 
@@ -149,10 +151,10 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// Creates a set from products that `ranker` has indexed.
+    /// Creates a set from products. `ranker` must have an index of these products.
     ///
     /// # Errors
-    /// Fails for a repeated ASIN or without goals of the requested kind.
+    /// Fails if an ASIN is repeated, or no product yields a goal of the requested kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -296,7 +298,7 @@ impl WebshopSet {
         self.world.judge(id)
     }
 
-    /// Returns a split's goals as indices.
+    /// Returns the indices of a split's goals.
     ///
     /// # Errors
     /// Returns [`EnvError::UnknownSplit`].
@@ -329,7 +331,8 @@ impl WebshopSet {
         })
     }
 
-    /// Returns phrases for tokenizers: page texts and, for small catalogues, ASINs.
+    /// Returns phrases that a word-level tokenizer keeps as one token: texts of pages and, for
+    /// small catalogues, ASINs.
     ///
     /// # Errors
     /// Fails if a record is corrupt.

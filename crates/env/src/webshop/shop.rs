@@ -43,9 +43,10 @@ impl Shop {
 
     /// Returns catalogue indices, best first.
     ///
-    /// As in the original, a query that starts with `<c>` or `<q>` lists a category or type. `<r>`
-    /// lists every n-th product instead of random ones, and `<a>`, which fails in the original's
-    /// text environment, is an ordinary search.
+    /// As in the original, a query that starts with `<c>` lists the products of a category, and one
+    /// with `<q>` those of a product type. `<r>` lists every n-th product, whereas the original
+    /// picks random ones. `<a>`, which fails in the original's text environment, is treated as an
+    /// ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

@@ -43,7 +43,7 @@ pub struct StoreWriter<'a> {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file, which appears at `path` only after [`StoreWriter::finish`].
+    /// Starts a file. It appears at `path` only when [`StoreWriter::finish`] is called.
     ///
     /// # Errors
     /// Fails if the parent folder is missing or not writable.
@@ -155,7 +155,7 @@ impl Store {
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// Returns the ASIN of an existing product.
+    /// Returns the ASIN of the product at an index, which must exist.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);

@@ -1,9 +1,10 @@
 //! Caches the order, hash and content digests of a split's tasks, so that runs create only the
 //! tasks they play.
 //!
-//! After a JSON line about the source come little-endian numbers: task indices in panel order
-//! (u32), the sorted first 64 bits of the digests, and their task indices (u32). The file is
-//! rebuilt if it is damaged or the catalogue's size or modification time changes.
+//! A file starts with a JSON line about the source. Little-endian numbers follow: the task indices
+//! in panel order (u32), the sorted first 64 bits of the tasks' digests, and the task index of each
+//! digest (u32). The file is rebuilt if it is damaged or the catalogue's size or modification time
+//! changes.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

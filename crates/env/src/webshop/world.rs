@@ -28,11 +28,13 @@ pub struct WebshopSettings {
     /// Folder with the official files. Default: generated products.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Folder for the files of a large shop, built on first use. Default: `turnwise-shop` inside
-    /// `data` for the full official catalogue; generated products are kept in memory.
+    /// Folder for the files of a large shop, which are built on first use. Default: `turnwise-shop`
+    /// inside `data` for the full official catalogue; generated products are kept in memory by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Official catalogue. Default: the small one if its files exist, else the full one.
+    /// Which official catalogue to use. Default: the small one if its files exist, else the full
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// How the instructions were written.
@@ -53,9 +55,9 @@ pub struct WebshopSettings {
     pub observation: ObservationMode,
     /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
-    /// State that credit methods compare (GiGPO, HGPO, SALT, STAPO).
+    /// What credit methods (GiGPO, HGPO, SALT, STAPO) compare to find equal states.
     pub state_key: StateKey,
-    /// Generated products, ignored if `data` is set.
+    /// Settings of the generated products; ignored if `data` is set.
     pub generator: WebshopCatalogue,
     /// Demonstration expert.
     pub expert: WebshopExpert,
@@ -134,12 +136,13 @@ impl Default for WebshopCatalogue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert skips a requested option. SFT imitates these failures.
+    /// Probability that the expert skips a requested option, drawn for each option. SFT imitates
+    /// these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }
 
-/// An open WebShop environment.
+/// WebShop environment with its goals.
 #[derive(Clone, Debug)]
 pub struct WebshopWorld {
     set: WebshopSet,

@@ -4,8 +4,8 @@
 //! seen cabinet 1, drawer 2. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.
 //! ```
 //!
-//! A summary lists searched receptacles, wanted objects with locations, objects cleaned, heated or
-//! cooled for the task, and the held object.
+//! A summary lists the receptacles searched so far and the wanted objects with their receptacles.
+//! It also names the objects cleaned, heated or cooled for the task, and the object in hand.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;

@@ -8,7 +8,8 @@ use turnwise_core::EnvError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
-    /// Can mostly be opened: as in the original, some drawers and cabinets cannot.
+    /// Most receptacles of the type can be opened, but as in the original, some drawers and
+    /// cabinets cannot.
     Mostly,
     Always,
 }

@@ -1,15 +1,15 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is a room with receptacles and hidden probabilities of objects in them. A
-//! **game** places objects accordingly and poses one of six task types. Its shortest plan is
-//! replayed as a check.
+//! A **floor plan** is a room with receptacles, and with hidden probabilities of finding each
+//! object in them. A **game** draws its objects from these probabilities and poses a task of one of
+//! six types. Its shortest plan is replayed to check that the game can be won.
 //!
-//! `train` and `valid_seen` share floor plans. `valid_unseen` uses sets of furniture that no seed
-//! uses for training. Each game has its own random stream, but a layout equal to an earlier one is
-//! redrawn.
+//! `train` and `valid_seen` share floor plans. `valid_unseen` uses sets of furniture that training
+//! never uses, whatever the seed. Each game has its own random stream, but a game with the same
+//! layout as an earlier one is drawn again.
 //!
-//! Unlike the original, there are no fixtures without commands, such as windows and stove knobs,
-//! and no object starts cool or inside another.
+//! Unlike in the original, fixtures that no command uses, such as windows and stove knobs, are left
+//! out, and no object starts cool or inside another object.
 
 mod household;
 mod names;
@@ -35,14 +35,15 @@ use scene::Scene;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles and 6-10 extra objects, for policies of about a million parameters.
+    /// 5-8 receptacles and 6-10 objects besides the task's, for policies of about a million
+    /// parameters.
     #[default]
     Tiny,
-    /// 8-12 receptacles and 10-16 extra objects.
+    /// 8-12 receptacles and 10-16 objects besides the task's.
     Small,
-    /// 12-18 receptacles and 16-26 extra objects.
+    /// 12-18 receptacles and 16-26 objects besides the task's.
     Medium,
-    /// 15-30 receptacles and 24-45 extra objects, as in official scenes.
+    /// 15-30 receptacles and 24-45 objects besides the task's, as in official scenes.
     Full,
 }
 
@@ -82,14 +83,14 @@ pub struct GeneratorConfig {
     /// Number of validation games on training floor plans.
     #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
-    /// Number of validation games on other floor plans.
+    /// Number of validation games on floor plans that do not occur in training.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per room type, at most 499; `valid_unseen` gets a quarter.
-    /// `valid_seen` uses only those of training games.
+    /// Number of training floor plans per room type, at most 499. `valid_unseen` has a quarter as
+    /// many floor plans, and `valid_seen` uses only floor plans on which a training game is played.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
-    /// Official names of the task types to generate, in rotation.
+    /// Official names of the task types to generate. Games cycle through them.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
     #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
@@ -148,10 +149,10 @@ const SPLITS: [(&str, Class); 3] =
 
 const ATTEMPTS: u64 = 200;
 
-/// Generates the game files by split, in trial order.
+/// Generates the game files, grouped by split and in the order of their trials.
 ///
 /// # Errors
-/// Returns [`EnvError::Other`] with the key of an invalid setting.
+/// Returns [`EnvError::Other`] with the name of the setting if a setting is invalid.
 pub(crate) fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
     make(config, game_file)
 }
@@ -194,7 +195,7 @@ fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) ->
     Ok(GameFile { id, text })
 }
 
-/// The walkthrough must win, and only with its last command.
+/// Fails unless the walkthrough wins the game, with its last command and not earlier.
 fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     let fail = |what: &str| EnvError::Other(format!("{}: {what}", game.id()));
     let mut episode = Episode::new(Arc::clone(game));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Hundredths of a metre as `_plus_01_dot_20`.
+/// Appends a length, given in hundredths of a metre, such as `_plus_01_dot_20` for 120.
 fn length(text: &mut String, value: i32) {
     let sign = if value < 0 { "_minus_" } else { "_plus_" };
     let value = value.unsigned_abs();
@@ -32,7 +32,7 @@ pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     }
 }
 
-/// Coordinates on a 25 cm grid, then rotation and tilt in degrees.
+/// Returns a place's id from two coordinates on a 25 cm grid, a rotation and a tilt in degrees.
 pub(super) fn place(at: [i32; 4]) -> String {
     let mut id = String::from("loc");
     for value in at {
@@ -42,7 +42,7 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Names (`mug 2`) for sorted ids, numbered in descending order within a type.
+/// Returns a name (`mug 2`) for each of the sorted ids. Within a type, the last id gets number 1.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

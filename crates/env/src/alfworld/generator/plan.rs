@@ -33,7 +33,8 @@ pub(super) struct Receptacle {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles for the object, with weights that the agent does not see.
+    /// Indices of the receptacles in which the object can be, with weights that the agent does not
+    /// see.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Thing {
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
     pub(super) thing: usize,
-    /// Receptacle types, or the lamp for `look_at_obj_in_light`.
+    /// Types of the possible target receptacles; for `look_at_obj_in_light`, the type of the lamp.
     pub(super) targets: Vec<usize>,
 }
 
@@ -53,27 +54,28 @@ pub(super) struct FloorPlan {
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
     pub(super) lamp: Vec<(usize, f64)>,
-    /// Choices by task type, in the order of [`TaskType::ALL`].
+    /// Possible pairs of object and targets for each task type, in the order of [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of plans per room type; keeps plan numbers distinct.
+/// Maximum number of floor plans per room type; with more, two plans would have the same number.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors on the household's weights; constants, because `exp` differs between math libraries.
+/// Random factors on the household's weights of receptacles. They are listed as constants, because
+/// the results of `exp` differ between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Maximum redraws before a duplicate is accepted.
+/// Maximum number of times that a floor plan is redrawn before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// As in the original, the number's range identifies the room.
+/// Returns a floor plan's number. As in the original, the range of the number shows the room type.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// A hash that does not depend on the seed makes one set of furniture in four unseen, so seen and
-/// unseen plans never overlap, under any seed.
+/// Draws the floor plans of a room type. A hash of the furniture classifies one set in four as
+/// unseen. It does not depend on the seed, so seen and unseen plans never overlap, under any seed.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

@@ -23,13 +23,13 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
     pub(super) object: usize,
-    /// Receptacle type, or the lamp for `look_at_obj_in_light`.
+    /// Type of the target receptacle; for `look_at_obj_in_light`, the type of the lamp.
     pub(super) target: usize,
     pub(super) objects: Vec<Object>,
     pub(super) wording: usize,
 }
 
-/// Probability of another object of the task's type.
+/// Probability that a game has one more object of the wanted type than its task needs.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {

@@ -5,7 +5,7 @@ use turnwise_core::Rng;
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations; people with one of the first five create works.
+/// Occupations. Only people with one of the first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
@@ -25,7 +25,7 @@ const WORKS: [(&str, usize); 8] = [
 /// Range of birth years; the end is excluded.
 const BIRTHS: (u16, u16) = (1700, 1900);
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Maximum draws of a mother or teacher per person.
+/// Maximum number of draws for the mother or the teacher of a person.
 const TRIES: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -67,8 +67,8 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. Mothers were alive and old enough, teachers are older than their pupils and share the
-/// occupation, and nobody works before the age of 20 or after death.
+/// All facts. A mother was alive and old enough at the birth of her child. A teacher is older than
+/// the pupil and has the same occupation. Nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
     /// People, sorted by year of birth.
@@ -281,7 +281,8 @@ impl Relation {
         }
     }
 
-    /// Returns a noun phrase about `of`, so that relations can be chained.
+    /// Returns a noun phrase such as `the mother of X`, where `of` is X. If `of` is itself such a
+    /// phrase, the relations are chained.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

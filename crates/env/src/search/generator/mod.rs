@@ -1,7 +1,8 @@
 //! Generates an encyclopaedia about people, towns, works and events.
 //!
-//! Each entity has a passage, and each question needs one to three linked passages. Names combine a
-//! few hundred words, so that small vocabularies suffice and searches also find similar names.
+//! Each entity has a passage, and each question needs one to three linked passages. Names are
+//! combinations of a few hundred words, so small vocabularies suffice, and searches also find
+//! passages about entities with similar names.
 
 mod facts;
 mod names;
@@ -34,7 +35,7 @@ pub struct SearchGenerator {
     /// Number of events.
     #[schemars(range(min = 10, max = 600))]
     pub events: usize,
-    /// Question types, equally frequent.
+    /// Question types to generate, all equally often.
     #[schemars(length(min = 1))]
     pub kinds: Vec<QuestionKind>,
     /// Number of training questions.
@@ -69,8 +70,8 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// A passage per entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. Under any seed, no two splits share a starting
-    /// name.
+    /// Questions of `train`, `valid` and `test`. A name from which questions start belongs to only
+    /// one of these splits, whatever the seed.
     pub splits: [Vec<Question>; 3],
 }
 

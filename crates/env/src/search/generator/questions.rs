@@ -12,9 +12,9 @@ use crate::splits::{SPLITS, split_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// Answered by the passage about the named entity.
+    /// Answered by the passage about the entity that the question names.
     SingleHop,
-    /// Answered by a passage that the named entity's passage leads to.
+    /// Answered by a second passage, to which the passage about the named entity leads.
     TwoHop,
     /// Answered by a chain of three passages.
     ThreeHop,
@@ -25,7 +25,7 @@ pub enum QuestionKind {
 /// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
-/// Maximum consecutive draws without a new question.
+/// Maximum number of consecutive draws without a new question.
 const MOST_DRAWS: usize = 50_000;
 
 impl QuestionKind {
@@ -43,7 +43,7 @@ impl QuestionKind {
     }
 }
 
-/// Draws distinct questions. A digest of the starting name decides the split.
+/// Draws distinct questions. A digest of the name from which a question starts decides its split.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

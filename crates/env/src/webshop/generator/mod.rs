@@ -2,11 +2,11 @@
 //!
 //! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of its four to
 //! seven attributes, the bullet points list all, the title one or two, and the description about
-//! half. One product in ten has no options, and one in ten has a price range. Each has an
-//! instruction in the original's form and a free-form one, which may name option values.
+//! half. One product in ten has no options, and one in ten has a price range. Each product has an
+//! instruction in the original's form and a free-form instruction, which may name option values.
 //!
 //! The official catalogue has other words, longer descriptions and some products without an
-//! instruction. Only 42 % have options.
+//! instruction. Only 42 % of its products have options.
 
 mod text;
 mod vocabulary;
@@ -85,7 +85,7 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// `T` and nine base-36 digits, unique because the indices are permuted.
+/// Returns an ASIN: `T` and nine base-36 digits. ASINs are unique because the indices are permuted.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
     // Coprime to 36, and so large that neighbours differ in all digits.

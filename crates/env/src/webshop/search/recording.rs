@@ -1,8 +1,9 @@
 //! Recorded queries and results in the original's format.
 //!
-//! Query files are JSON Lines with `query`. Recordings have lines `{"query", "tokens", "hits"}`
-//! with analyzed terms and hits `[asin, catalogue index, score]`. As in Anserini, scores have four
-//! decimals, and each repetition of a score is a millionth lower ([`printed_scores`]).
+//! Query files are JSON Lines with the key `query`. Recordings have lines
+//! `{"query", "tokens", "hits"}` with the analyzed terms of the query and hits
+//! `[asin, catalogue index, score]`. As in Anserini, scores have four decimals. Of equal scores,
+//! each is printed a millionth lower than the one before it ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 
@@ -15,13 +16,13 @@ use super::{Hit, SearchError, SearchIndex};
 pub struct Answer {
     /// Query text.
     pub query: String,
-    /// Terms of the query.
+    /// Analyzed terms of the query.
     pub tokens: Vec<String>,
     /// ASIN, catalogue index and printed score, best first.
     pub hits: Vec<(String, u32, f32)>,
 }
 
-/// Returns the scores of Anserini's `ScoreTiesAdjusterReranker` for sorted results.
+/// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` gives to sorted results.
 pub(crate) fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
@@ -48,10 +49,11 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Writes a line of results per query in a file and returns the number of queries.
+/// Writes a line with the results of each query in `queries`, and returns the number of queries.
 ///
 /// # Errors
-/// Returns [`SearchError::Line`] for an invalid line, or fails to search or write.
+/// Returns [`SearchError::Line`] if a line is invalid or cannot be read or written, or the error of
+/// a failed search.
 pub fn record(
     name: &str,
     queries: impl BufRead,

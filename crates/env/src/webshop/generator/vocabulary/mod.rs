@@ -24,7 +24,7 @@ pub(super) struct Kind {
     pub(super) options: &'static [&'static OptionList],
 }
 
-/// Product `i` belongs to category `i % 12`.
+/// All categories. Product `i` belongs to category `i % 12`.
 pub(super) const CATEGORIES: [&Category; 12] = [
     &home::KITCHEN,
     &person::CLOTHING,

@@ -4,7 +4,8 @@
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// Whether a product's values are adjacent ones (sizes) rather than any (colors).
+    /// Whether a product gets adjacent values of the list (as for sizes) instead of arbitrary
+    /// values (as for colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 
