@@ -52,7 +52,7 @@ pub struct PrivilegedGapConfig {
     /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Maximum deviation of the weight `w_t` from 1, by clipping.
+    /// Maximum deviation of the weight `w_t` from 1; weights outside are clipped.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

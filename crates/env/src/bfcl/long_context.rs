@@ -30,7 +30,7 @@ pub struct LongContext {
     pub weather: Dict,
     /// Parking brake instructions.
     pub parking_brake: Value,
-    /// Intermediate cities added to the distance between any two cities.
+    /// Intermediate cities that lengthen the result of every distance query.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,

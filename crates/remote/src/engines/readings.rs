@@ -153,8 +153,8 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads a server's load. A server whose load cannot be read counts as idle, which is noted
-    /// once for the user.
+    /// Reads a server's load. A server whose load cannot be read is treated as idle; the user is
+    /// warned once.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;

@@ -27,7 +27,7 @@ pub(crate) fn prompt_with(
 /// Converts tools for chat templates.
 ///
 /// # Errors
-/// Rejects `tools` (400) that are not JSON.
+/// Rejects `tools` that are not JSON, with status 400.
 pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     let read = |tool: &turnwise_core::Tool| Tool::from_json(tool.json());
     let tools: Result<Vec<_>, _> = request.tools.iter().map(read).collect();
@@ -38,7 +38,7 @@ pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
 /// becomes `system`.
 ///
 /// # Errors
-/// Rejects messages (400) with call arguments that are not JSON.
+/// Rejects messages whose call arguments are not JSON, with status 400.
 pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Message>, ApiError> {
     messages.iter().enumerate().map(|(index, message)| template_message(index, message)).collect()
 }

@@ -283,8 +283,8 @@ impl Prompter<'_> {
     }
 
     /// Returns the text to parse: the opening that the chat template puts before a response, such
-    /// as `<think>`, followed by the response. In an open reply, only the first response has an
-    /// opening.
+    /// as `<think>`, followed by the response. If several responses continue one reply, only the
+    /// first has an opening.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {

@@ -45,9 +45,9 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient. It follows from the mean KL per token in nats:
-    /// `in_reward`, the KL subtracted from the rewards, if any, otherwise the KL measured during
-    /// the updates.
+    /// Returns the next step's KL coefficient, computed from the mean KL per token in nats. This is
+    /// `in_reward` (the KL subtracted from the rewards) if it is set, and otherwise the KL measured
+    /// during the updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))

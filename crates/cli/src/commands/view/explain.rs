@@ -190,7 +190,8 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
-/// Attaches a report's explanations; with `keep`, the recorded advantages are kept.
+/// Returns the trajectories with a report's explanations. The report's advantages replace the
+/// recorded ones unless `keep` is set.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {
