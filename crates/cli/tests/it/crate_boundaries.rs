@@ -28,7 +28,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("model", &["core", "files", "settings", "text"]),
     ("decompose", &["core", "files", "settings", "credit", "text", "model"]),
     ("retrieval-service", &["core", "settings", "retrieval", "text", "model"]),
-    ("policy", &["core", "text", "model"]),
+    ("policy", &["core", "files", "text", "model"]),
     ("serve", &["core", "env", "text", "model", "policy"]),
     ("agent", &["core", "settings", "env", "serve"]),
     (
