@@ -1,9 +1,10 @@
 //! One episode's requests, replies, retries and reports.
 //!
 //! Concurrent requests are answered one at a time, in order of arrival. A retry gets the reply to
-//! the original request and is not another turn. A request is a retry if it has the same
-//! `Idempotency-Key`, or the same body and a retry count above 0 (`x-stainless-retry-count`, sent
-//! by OpenAI's clients). A request with neither header is a retry if its body is the same.
+//! the original request and is not another turn. A request is a retry if an earlier one has the
+//! same `Idempotency-Key`, or if an earlier one has the same body and this request's retry count is
+//! above 0 (`x-stainless-retry-count`, sent by OpenAI's clients). Without either header, the same
+//! body suffices.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,7 +55,7 @@ pub trait Client: Send {
 pub struct RetryMark {
     /// Idempotency key, or digest of the body.
     pub digest: String,
-    /// True if this request is a retry whenever an earlier one has an equal digest.
+    /// True if an earlier request with the same digest makes this one a retry.
     pub may_repeat: bool,
 }
 
@@ -249,8 +250,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the reported rewards, including those in the last line of output, and that line
-    /// itself.
+    /// Returns the reported rewards (including those in the last line of output) and that line.
     ///
     /// # Errors
     /// Fails if the last line's report is invalid.

@@ -35,8 +35,8 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Compares messages. Ignores white space around an assistant's text and the format of JSON
-/// arguments, because frameworks change both.
+/// Compares messages. Ignores the format of JSON arguments, and white space around an assistant's
+/// text, because frameworks change both.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),

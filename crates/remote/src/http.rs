@@ -147,7 +147,8 @@ fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Converts seconds to a duration; values that a duration cannot contain become `u32::MAX` seconds.
+/// Converts seconds to a duration; values that a duration cannot represent become `u32::MAX`
+/// seconds.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }

@@ -138,9 +138,9 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Returns the delay before a round over the servers (counted from 1). The delay is shortened
-    /// by up to half, by an amount that depends on the request. If a server `asked` for a longer
-    /// delay, that delay is used. The maximum limits both.
+    /// Returns the delay after `round` rounds over the servers, shortened by up to half, by an
+    /// amount that depends on the request. If a server `asked` for a longer delay, that delay is
+    /// used. The maximum limits both.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();

@@ -32,8 +32,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings to store with vectors, which are those that change vectors by more than
-    /// rounding.
+    /// Returns the settings to store with vectors: those that change vectors by more than rounding
+    /// errors.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -106,7 +106,7 @@ impl PrefixedEncoder {
     }
 }
 
-/// Returns the files besides the weights that affect vectors: those read by
+/// Returns the files, other than the weights, that affect vectors: those read by
 /// [`SentenceEncoder::load`] and its tokenizer.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];

@@ -10,7 +10,7 @@ use crate::{Hit, RetrievalError, Retriever};
 /// Limits of [`Batching`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Maximum queries in a joint search. A call with more is searched alone.
+    /// Maximum queries in a joint search. A call with more queries is searched alone.
     pub max_queries: usize,
     /// How long a search waits for more queries.
     pub wait: Duration,
@@ -64,7 +64,7 @@ impl Batching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first request and those with equal `top_k` that fit.
+    /// Takes the first request, and others with its `top_k` that fit into the same search.
     fn take(&self, state: &mut State) -> Vec<Arc<Request>> {
         let Some(top_k) = state.waiting.front().map(|request| request.top_k) else { return Vec::new() };
         let (mut taken, mut left, mut queries) = (Vec::new(), VecDeque::new(), 0);

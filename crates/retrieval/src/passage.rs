@@ -34,7 +34,7 @@ pub struct Hit {
     pub score: f32,
 }
 
-/// Finds passages, for all trajectories and from many threads.
+/// Finds passages. All trajectories share one retriever, which many threads call.
 pub trait Retriever: Send + Sync {
     /// Returns up to `top_k` passages per query, best first.
     ///

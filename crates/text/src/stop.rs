@@ -108,7 +108,8 @@ impl StopStringMatcher {
     }
 }
 
-/// Returns the number of tokens up to and including the one that completes a stop string, if any.
+/// Returns the number of tokens up to and including the one that completes a stop string; `None` if
+/// none does.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;

@@ -18,7 +18,7 @@ pub(crate) enum Headings {
 }
 
 impl Headings {
-    /// Detects how headings look from the end of a prompt. The default is separate lines.
+    /// From the end of a prompt, detects how headings look. The default is separate lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -40,8 +40,8 @@ fn without_thought(prompt: &str) -> &str {
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// Returns true if a glued heading may follow this character. After a space or hyphen, `user` is an
-/// ordinary word.
+/// Returns true if a heading may directly follow this character. After a space or hyphen, `user` is
+/// an ordinary word.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }

@@ -133,8 +133,8 @@ pub(crate) struct Record {
     pub(crate) step: u64,
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// The trajectory. [`assemble`] sets the trajectory's group index and, if the record has no
-    /// sample index, also that index.
+    /// The trajectory. [`assemble`] sets its group index, and its sample index if the record has
+    /// none.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,

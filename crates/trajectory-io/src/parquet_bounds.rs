@@ -19,8 +19,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns the memory budget for a file of `stored` bytes, which is the same as for compressed
-    /// JSON lines.
+    /// Returns the memory budget for a file of `stored` bytes, equal to that for compressed JSON
+    /// lines.
     pub(crate) fn of(stored: u64) -> Self {
         Self { stored, left: turnwise_files::most_expanded(stored) }
     }

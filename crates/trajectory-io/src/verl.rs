@@ -51,7 +51,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Parses a `uid`. Returns `None` for a text of any other form, which is the name of a group.
+    /// Parses a `uid`. Returns `None` for a text of any other form; such texts are group names.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

@@ -20,7 +20,7 @@ const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
     shared: Arc<Shared>,
-    /// The running program; `None` once it was returned for reuse.
+    /// The running program; `None` once it has been returned for reuse.
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,

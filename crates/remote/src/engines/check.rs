@@ -54,7 +54,7 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after an update: a multiple of the initial mean difference plus a constant in nats.
+/// Tolerance after an update: a multiple of the initial mean difference, plus a constant in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 pub(crate) struct Checks {
@@ -218,9 +218,8 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Detects old or partly replaced weights with two comparisons: of the response with the previous
-/// check's, and of the difference between the server's and the learner's log-probs with the initial
-/// difference.
+/// Detects old or partly replaced weights: compares the response with the previous check's, and the
+/// difference between the server's and the learner's log-probs with the initial difference.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pause after the first failure, doubled for each further one.
+/// Pause after the first failure; doubled after each further consecutive one.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A limit on concurrent requests, raised by each success and halved when the server is busy
 /// (additive increase, multiplicative decrease). A failure pauses all requests. A second limit
-/// follows the length of the queue that the server reports.
+/// depends on the queue length that the server reports.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -117,7 +117,7 @@ impl ConcurrencyLimit {
         self.state().failures
     }
 
-    /// Returns true if requests may be sent, which is not the case during a pause.
+    /// Returns true if requests may be sent (not during a pause).
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         state.failures == 0 || Instant::now() >= state.open_at

@@ -51,8 +51,8 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 
 impl ServerPool {
     /// Installs a version on a server, if necessary. `seen` is the server's replacement count when
-    /// a request found that the version is missing; if the count has changed since, another request
-    /// has already replaced the weights, and nothing is done.
+    /// a request found the version missing; if the count has changed since, another request has
+    /// already replaced the weights, and this does nothing.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -97,8 +97,8 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, clears the cache, then sets the version's name. The
-    /// pause aborts running requests, but only those that need other weights or whose result nobody
-    /// will receive are running then.
+    /// pause aborts running requests; at that point, all of them need other weights, or nobody will
+    /// receive their results.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -176,9 +176,9 @@ impl ServerPool {
         }
     }
 
-    /// Loads the weights and sets the version's name, which aborts running requests. Then flushes
-    /// the cache, because older SGLang versions keep it. The flush must succeed if the server is
-    /// idle; on a busy server, a failed flush is ignored.
+    /// Loads the weights, sets the version's name and aborts running requests. Then flushes the
+    /// cache, because older SGLang versions keep it. The flush must succeed if the server is idle;
+    /// on a busy server, a failed flush is ignored.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -265,7 +265,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Installs a version on all servers, of which at least one must succeed. Servers that cannot
+    /// Installs a version on all servers; fails unless at least one loads it. Servers that cannot
     /// be reached load the version later, when a request needs it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);

@@ -89,7 +89,7 @@ impl PromptPictures {
     /// Checks the prompt that a server parsed.
     ///
     /// # Errors
-    /// Fails if the response does not repeat the prompt, or repeats another than the one sent.
+    /// Fails if the response lacks the prompt, or contains one that differs from the one sent.
     pub(crate) fn check(&self, prompt: &[u32], read: Option<&[u32]>) -> Result<(), String> {
         if self.is_empty() {
             return Ok(());

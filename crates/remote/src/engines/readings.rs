@@ -20,8 +20,8 @@ const PAGE: usize = 4 << 20;
 
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Used fraction of a server's cache from which the cache counts as full. vLLM soon has to evict
-/// and recompute requests at that point.
+/// Used fraction at which a server's cache counts as full, because vLLM soon has to evict and
+/// recompute requests.
 const NEARLY_FULL: f64 = 0.95;
 
 /// Number of polling intervals after which a server without metrics is asked for them again.

@@ -42,8 +42,8 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Returns the number of tokens up to and including the first stop token or the end of the first
-/// stop string. Servers look for stop strings in decoded text, and may sample beyond stop tokens.
+/// Returns the number of tokens up to and including the first stop token or stop string, whichever
+/// ends first. Servers look for stop strings in decoded text, and may sample beyond stop tokens.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],

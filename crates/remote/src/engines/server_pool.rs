@@ -19,7 +19,7 @@ use crate::http::{Http, HttpError, api_key, seconds};
 
 pub(crate) const SMALL: usize = 1 << 20;
 
-/// Reasons of transient failures, which are not logged if a retry succeeds.
+/// Reasons for transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
@@ -58,8 +58,7 @@ pub(crate) struct Server {
     sessions: AtomicUsize,
     /// Held during loading, so that concurrent requests load a version once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Total number of weight replacements started and finished, which is therefore odd during a
-    /// replacement.
+    /// Number of weight replacements started plus the number finished; odd during a replacement.
     pub(crate) replacements: AtomicU64,
 }
 
@@ -450,8 +449,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// Weights other than the requested version sampled the response. Contains the server's
-    /// replacement count before the request.
+    /// The response was sampled from weights other than the requested version. Contains the
+    /// server's replacement count before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

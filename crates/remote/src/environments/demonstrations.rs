@@ -28,7 +28,8 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Runs a split's demonstrations and returns the successful episodes, or `None` if it has none.
+/// Runs a split's demonstrations and returns the successful episodes, or `None` if the split has no
+/// demonstrations.
 ///
 /// # Errors
 /// Fails if the split is unknown, or if every episode failed because of its server.

@@ -16,7 +16,7 @@ pub(crate) enum ServerError {
         /// Problem and fix.
         reason: String,
     },
-    /// The server is unreachable, or its connection was lost and with it the episode.
+    /// The server is unreachable, or the connection, and thus the episode, was lost.
     #[error("{0}")]
     Lost(String),
     /// The server has no room for an episode.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::error::TinkerError;
 
 const LARGEST: u64 = 128 << 30;
-/// Maximum size in bytes of the header of a weight file, which lists its tensors.
+/// Maximum size in bytes of a weight file's header, which lists the tensors.
 const LARGEST_HEADER: u64 = 64 << 20;
 
 /// Unpacks an archive's regular files into `folder`, ignoring the folders in their paths, and sets

@@ -48,7 +48,7 @@ pub enum TinkerError {
         what: &'static str,
         /// HTTP status.
         status: u16,
-        /// The service's shortened message.
+        /// The service's message, shortened.
         detail: String,
     },
     /// The service dropped the session.
@@ -65,7 +65,7 @@ pub enum TinkerError {
         /// The problem.
         reason: String,
     },
-    /// How the service averages losses could not be determined.
+    /// The service's averaging of losses could not be determined.
     #[error("the training service's reduction of losses could not be measured: {0}")]
     Calibration(String),
     /// A downloaded or checkpoint file is invalid.

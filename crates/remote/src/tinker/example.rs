@@ -11,7 +11,7 @@ use turnwise_core::TokenSequence;
 
 use super::proto::{Chunk, Datum, EncodedText, Tensor, token_bytes};
 
-/// A sequence with loss arrays per target.
+/// A sequence and its loss arrays, with one entry per target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Example {
     pub(crate) tokens: Vec<u32>,

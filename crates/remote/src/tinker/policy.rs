@@ -160,7 +160,7 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.stash()
     }
 
-    /// Measures the norm on a copy of the model, by a step with learning rate 0.
+    /// Measures the norm with a step of learning rate 0 on a copy of the model.
     fn grad_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);

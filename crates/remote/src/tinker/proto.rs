@@ -13,7 +13,7 @@ pub struct ForwardBackwardRequest {
     /// Model id.
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Number of the model's request, from 1; 0 if not numbered.
+    /// Number of this request among the model's, from 1; 0 if not numbered.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
     /// Sequences.
@@ -173,7 +173,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 /// Decodes token ids.
 ///
 /// # Errors
-/// Fails for lengths not divisible by 4 and negative ids.
+/// Fails for lengths not divisible by 4, and for negative ids.
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -190,7 +190,7 @@ impl BatchedTensor {
     /// Returns each sequence's array.
     ///
     /// # Errors
-    /// Fails for invalid offsets and types other than `float32`.
+    /// Fails for invalid offsets, and for types other than `float32`.
     pub fn rows(&self) -> Result<Vec<Vec<f32>>, String> {
         if self.dtype != FLOAT32 {
             return Err(format!("element type {} where float32 ({FLOAT32}) is expected", self.dtype));

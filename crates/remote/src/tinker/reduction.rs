@@ -17,8 +17,8 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Number of tokens in the measured sequence, which has the ids from 1 to this number; they exist
-/// in every model.
+/// Number of tokens in the measured sequence: the ids from 1 to this number, which exist in every
+/// model.
 const TOKENS: u32 = 9;
 /// Maximum relative deviation from a predicted ratio.
 const TOLERANCE: f64 = 0.02;
@@ -48,7 +48,7 @@ impl Reduction {
     }
 
     /// Returns the factor that undoes the averaging for a sequence with `counted` weighted tokens
-    /// in an update of `sequences`.
+    /// in an update of `sequences` sequences.
     pub fn factor(self, counted: f64, sequences: usize) -> f64 {
         let of_sequence = if self.sequence_mean { counted } else { 1.0 };
         let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };

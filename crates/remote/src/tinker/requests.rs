@@ -133,7 +133,7 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until accepted; `make` builds it from the attempt number.
+    /// Sends a request until it is accepted; `make` builds it from the attempt number.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -181,8 +181,7 @@ impl Requests {
         }
     }
 
-    /// Waits for a result. Returns `None` if the request must be submitted again, which never
-    /// applies it twice.
+    /// Waits for a result. Returns `None` if the request must and may be submitted again.
     pub(crate) async fn result(
         &self,
         request_id: &str,

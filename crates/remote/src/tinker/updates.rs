@@ -22,7 +22,7 @@ pub(crate) struct Updates {
     pub(crate) adam: AdamParams,
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
-    /// Number of sequences since the last optimizer step whose loss was sent by name.
+    /// Number of sequences whose loss was sent by name since the last optimizer step.
     sent: usize,
     pub(crate) steps: u64,
 }
@@ -69,8 +69,8 @@ impl Updates {
         Ok(report)
     }
 
-    /// Returns the service's name and settings for this loss, and its examples, if the service
-    /// implements exactly this loss.
+    /// Returns the service's name and settings for this loss, and the examples to send, if the
+    /// service implements exactly this loss.
     fn direct(
         &self,
         batch: &[&TokenSequence],

@@ -114,8 +114,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if the address is invalid, in use, or reachable by other
-    /// machines without `allow_remote`.
+    /// Returns [`RetrievalError::Setting`] if the address is invalid, in use, or (without
+    /// `allow_remote`) reachable by other machines.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -208,7 +208,7 @@ impl Server {
         }
     }
 
-    /// Waits up to the timeout, in case a search or client hangs.
+    /// Waits for active requests, but only up to the timeout, in case a search or client hangs.
     fn wait_for_answers(&self) {
         let until = Instant::now() + self.options.timeout;
         while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Approximate vector search with a neighbor graph (HNSW), which compares a query with only a few
+//! Approximate vector search with a neighbor graph (HNSW): compares a query with only a few
 //! thousand vectors.
 //!
 //! ```text

@@ -31,8 +31,8 @@ pub struct DenseOptions {
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if vectors exist
-/// or cannot be written, [`RetrievalError::Encoder`] if encoding fails, and
+/// Returns [`RetrievalError::Setting`] if there are no passages, [`RetrievalError::File`] if
+/// vectors exist or cannot be written, [`RetrievalError::Encoder`] if encoding fails, and
 /// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build_vectors(
     folder: &BuildFolder,
@@ -106,8 +106,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Opens the file of unfinished vectors if they match, or creates a new file. Returns the file,
-/// positioned at its end, and the number of passages already encoded.
+/// Opens the file of unfinished vectors if they match the settings, or creates a new file. Returns
+/// the file, positioned at its end, and the number of passages already encoded.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -134,8 +134,7 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if unfinished vectors match the settings. Settings of the encoder are part of its
-/// name.
+/// Returns true if unfinished vectors match the settings. The encoder's name includes its settings.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

@@ -57,14 +57,14 @@ pub trait Encoder: Send + Sync {
         None
     }
 
-    /// Encodes queries, with shape `[queries, dimensions]`.
+    /// Encodes queries as a matrix of shape `[queries, dimensions]`.
     ///
     /// # Errors
     ///
     /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// Encodes passages, with shape `[passages, dimensions]`.
+    /// Encodes passages as a matrix of shape `[passages, dimensions]`.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if vectors are missing, incomplete, or belong to other
+    /// Returns [`RetrievalError::File`] if vectors are missing or incomplete, or belong to other
     /// passages or another encoder, and [`RetrievalError::Setting`] if prefixes or maximum length
     /// differ from the stored ones.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {

@@ -20,7 +20,7 @@ pub(super) const VECTORS: &str = "vectors.bin";
 /// Number of vector elements processed together, so few that they and their products fit in the
 /// cache.
 const BLOCK: usize = 1 << 15;
-/// Number of such blocks in a work item of a thread.
+/// Number of these blocks in each thread's unit of work.
 const PIECE: usize = 16;
 
 /// A vector's data type.

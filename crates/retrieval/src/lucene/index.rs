@@ -213,7 +213,7 @@ impl SearchIndex {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Searches, with pruning if the query's terms have more than `many` postings.
+    /// Searches, with pruning if the query's terms together have more than `many` postings.
     pub(super) fn search_pruning(
         &self,
         query: &str,

@@ -65,7 +65,7 @@ impl Inverter {
         self.runs.len()
     }
 
-    /// Adds a document; terms may be in any order and repeat.
+    /// Adds a document; terms may repeat and be in any order.
     pub(super) fn add<'a>(
         &mut self,
         name: &str,

@@ -99,8 +99,8 @@ impl Stemmer {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }
 
-    /// Returns true if the first `length` units end in consonant, vowel, and a consonant other than
-    /// `w`, `x` or `y`.
+    /// Returns true if the first `length` units end in a consonant, a vowel, and a consonant other
+    /// than `w`, `x` or `y`.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)

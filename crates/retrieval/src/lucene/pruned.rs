@@ -1,9 +1,9 @@
 //! Pruned search: MaxScore (Turtle and Flood 1995).
 //!
-//! Terms are sorted by an upper bound of their part of a score. Terms whose bounds add up to less
-//! than the worst of the `limit` best scores cannot alone put a document among the best. Only the
-//! postings of the remaining terms are read in full; for their documents, the other terms are
-//! looked up while the document can still qualify. Results equal those of a full search.
+//! Terms are sorted by an upper bound on their contribution to a score. Terms whose bounds add up
+//! to less than the worst of the `limit` best scores cannot alone put a document among the best.
+//! Only the postings of the remaining terms are read in full; for their documents, the other terms
+//! are looked up while the document can still qualify. Results equal those of a full search.
 
 use std::collections::BinaryHeap;
 

@@ -102,12 +102,12 @@ impl PassageStore {
         &self.fingerprint
     }
 
-    /// Returns a passage by index, from 0.
+    /// Returns a passage by its index (from 0).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] out of range, and [`RetrievalError::File`] for a damaged
-    /// file.
+    /// Returns [`RetrievalError::Index`] if the index is out of range, and [`RetrievalError::File`]
+    /// for a damaged file.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {

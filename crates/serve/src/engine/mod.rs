@@ -111,7 +111,7 @@ impl EngineServer {
     /// Opens the models and loads the first; others load when first requested.
     ///
     /// # Errors
-    /// Fails without a model, with repeated names, or if the first model cannot be loaded.
+    /// Fails if no model is given, a name is repeated, or the first model cannot be loaded.
     pub fn open(models: Vec<ServedModel>, mut settings: EngineSettings) -> Result<Self, OpenError> {
         if models.is_empty() {
             return Err(OpenError::Names("no model to serve: give at least one".to_owned()));
@@ -271,7 +271,8 @@ fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the format in which the response may call tools, if any; `text` is the prompt.
+/// Returns the format of the response's tool calls, `None` if it may not call tools; `text` is the
+/// prompt.
 fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);
@@ -284,7 +285,7 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the maximum number of response tokens: the requested one, or else `default`, or else
+/// Returns the maximum number of response tokens: the requested one, or else `default`, limited to
 /// what remains of the context.
 fn most_tokens(
     model: &Loaded,
@@ -314,7 +315,7 @@ fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Compares in constant time.
+/// Compares API keys in constant time.
 fn same_key(given: &str, wanted: &str) -> bool {
     let differences = given.bytes().zip(wanted.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
     differences == 0 && given.len() == wanted.len()

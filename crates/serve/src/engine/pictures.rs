@@ -36,8 +36,8 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Replaces the internal ids of image tokens by the model's image token, because they are valid
-/// only in this process.
+/// Replaces the internal ids of image tokens, which are valid only in this process, by the model's
+/// image token.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {

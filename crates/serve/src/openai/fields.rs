@@ -1,4 +1,4 @@
-//! Reads JSON fields one by one, so that errors name the field and none is ignored silently.
+//! Reads JSON fields one by one, so that errors name the field and no field is silently ignored.
 
 use std::collections::BTreeMap;
 

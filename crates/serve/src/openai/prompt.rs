@@ -8,8 +8,8 @@ use super::{ApiError, ChatMessage, ChatRequest};
 /// Renders a request up to the start of the reply.
 ///
 /// # Errors
-/// Rejects `messages` or `tools` (400) that the template cannot render, and call arguments that are
-/// not JSON.
+/// Rejects, with status 400, messages or tools that the template cannot render, and call arguments
+/// that are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     prompt_with(template, request, template_tools(request)?)
 }

@@ -107,7 +107,7 @@ pub struct ChoiceLogprobs {
 pub struct ResponseMessage {
     /// `assistant`.
     pub role: String,
-    /// Text; `None` with only tool calls.
+    /// Text; `None` if there are only tool calls.
     pub content: Option<String>,
     /// Always `None`.
     pub refusal: Option<String>,

@@ -142,7 +142,7 @@ impl SamplingFields {
         Ok(())
     }
 
-    /// Parses the `logprobs` of a text request, which is the number of alternatives.
+    /// Parses a text request's `logprobs`, the number of alternatives per token.
     pub(super) fn take_text_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         let top = fields.counted("logprobs", 0, MOST_TOP_LOGPROBS)?;
         self.logprobs = top.is_some();

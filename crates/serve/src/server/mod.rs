@@ -35,14 +35,14 @@ pub struct Limits {
     pub answer: Duration,
     /// Maximum time for which a write may make no progress.
     pub write: Duration,
-    /// Whether to accept only requests whose `Host` is a loopback address, which prevents DNS
-    /// rebinding by web pages.
+    /// Whether to accept only requests whose `Host` is a loopback address, to prevent DNS rebinding
+    /// by web pages.
     pub loopback_hosts_only: bool,
 }
 
 impl Default for Limits {
-    /// Allows any host, 256 connections and bodies of 8 MiB, with timeouts of 30 s, 30 s, 10 min
-    /// and 30 s.
+    /// Allows any host, 256 connections and bodies of 8 MiB; the timeouts are 10 min for responses,
+    /// otherwise 30 s.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -56,14 +56,14 @@ impl Default for Limits {
     }
 }
 
-/// A request's API key, its number in this process, and its headers.
+/// A request's API key, number and headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// API key from `Authorization: Bearer KEY`.
     pub key: Option<String>,
     /// Number in this process, for response ids.
     pub number: u64,
-    /// Other text headers, by lower-case name.
+    /// All text headers except `Authorization`, by lower-case name.
     pub headers: BTreeMap<String, String>,
 }
 
@@ -82,8 +82,8 @@ pub trait Completions: Send + Sync + 'static {
     /// Returns the models to list.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Handles a chat request, either at once or, by moving `reply` to another thread, later. The
-    /// response to a streaming request may be sent whole; the server then splits it into chunks.
+    /// Handles a chat request at once, or later by moving `reply` to another thread. The response
+    /// to a streaming request may be sent whole; the server then splits it into chunks.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
     /// Handles a text request. By default, replies with status 404.

@@ -11,7 +11,7 @@ pub(super) enum Part<W, C> {
     End,
 }
 
-/// Maximum unread chunks per client, which bounds memory.
+/// Maximum unread chunks per client, to bound memory.
 const UNREAD: usize = 16_384;
 
 /// Sends a response whole or, if the request has `stream` set, in chunks. If a reply is dropped

@@ -99,7 +99,7 @@ impl ChatFormat {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// Returns the text that opens a reply (for example `<think>`), often empty.
+    /// Returns the text that opens a reply, for example `<think>`; often empty.
     pub fn opening(&self) -> &str {
         &self.opening
     }

@@ -7,7 +7,7 @@
 //! * blocks, other files, `cycler`, `joiner`, `varargs`, rounding methods;
 //! * the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random`,
 //!   `filesizeformat`, and a third argument of `join` and `replace`;
-//! * invalid numbers, the length of undefined values, and string methods missing in
+//! * invalid numbers, the length of undefined values, and string methods missing from
 //!   [`minijinja_contrib::pycompat`].
 //!
 //! Differences without an error: no images or documents, tuples are lists, `is sequence` is false
@@ -200,7 +200,7 @@ impl ChatTemplate {
     /// Compiles a single template.
     ///
     /// # Errors
-    /// Fails with the line number if it does not compile.
+    /// Fails with the line number if the template does not compile.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }

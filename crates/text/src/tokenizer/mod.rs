@@ -150,7 +150,7 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the bytes missing in the vocabulary.
+    /// Returns the bytes missing from the vocabulary.
     pub fn missing_bytes(&self) -> Vec<u8> {
         (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-/// The alternatives of the regex after those of the phrases. Together they match every character.
+/// The regex's alternatives that follow those for phrases. Together they match every character.
 /// White space is listed character by character, because regex engines interpret `\s` differently.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
@@ -88,7 +88,7 @@ impl Scanner {
         (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
-    /// Returns the length of the first piece in bytes, which is 0 only for an empty text.
+    /// Returns the first piece's length in bytes; 0 only for an empty text.
     pub(super) fn piece_len(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let Some(&first) = bytes.first() else { return 0 };

@@ -49,7 +49,7 @@ pub struct ChatMessage {
     pub call_id: Option<String>,
     /// Tool that produced a tool message.
     pub name: Option<String>,
-    /// True if the policy wrote the message, which makes it a turn. Other assistant messages were
+    /// True if the policy wrote the message, so that it is a turn. Other assistant messages were
     /// copied or were written by a program.
     pub sampled: bool,
     /// False if SFT excludes the message (`"weight": 0`).

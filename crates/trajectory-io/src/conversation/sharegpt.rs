@@ -48,7 +48,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     Ok(conversation)
 }
 
-/// Parses a message. `number` counts the calls so far, from which their ids are made.
+/// Parses a message. `number` counts the calls so far and becomes part of their ids.
 fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, String> {
     let Some(from) = fields.text("from")? else {
         if fields.raw("role").is_some() {

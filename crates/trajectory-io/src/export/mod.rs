@@ -161,7 +161,7 @@ pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     Err(DumpError::file(path, format!("the name must end in {endings} for the format {}", format.name())))
 }
 
-/// Writes trajectories to a file, replaced atomically, or for ATIF to a folder.
+/// Writes trajectories to a file, which is replaced atomically, or (only ATIF) to a folder.
 ///
 /// # Errors
 /// Fails if the extension does not match ([`check_name`]) or writing fails.

@@ -16,7 +16,7 @@ impl Rules {
     }
 }
 
-/// Returns the reward from a judging tool's result: a number or bool, either as the whole result,
+/// Returns the reward from a judging tool's result: a number or bool that is the whole result,
 /// under the key `result` or `reward`, or written as text.
 ///
 /// # Errors

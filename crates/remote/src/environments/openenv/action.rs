@@ -16,8 +16,8 @@ pub(super) struct ActionSchema {
 }
 
 impl ActionSchema {
-    /// Parses a schema. `text` names the field that gets plain text. If `text` is empty, the field
-    /// is the only required one or, if there is not exactly one, the only field of the schema.
+    /// Parses a schema. `text` names the field that gets plain text. If `text` is empty, this is
+    /// the schema's only required field, or else its only field.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));

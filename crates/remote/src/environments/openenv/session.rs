@@ -1,7 +1,7 @@
 //! A WebSocket connection for one request at a time.
 //!
 //! A task on the request thread reads all the time, because servers send pings even while the
-//! policy samples and close connections that do not reply.
+//! policy samples, and they close connections that do not reply.
 
 use std::time::Duration;
 

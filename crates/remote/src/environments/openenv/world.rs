@@ -297,7 +297,7 @@ struct Episode {
     tools: Vec<Tool>,
     turns: usize,
     total: f64,
-    /// Last admissible actions, repeated after an invalid one.
+    /// Last admissible actions, shown again after an invalid action.
     admissible: Vec<String>,
 }
 

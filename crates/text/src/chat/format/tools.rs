@@ -71,8 +71,8 @@ impl ChatFormat {
         self.takes_tools
     }
 
-    /// Renders a reply with these calls, without the opening ([`ChatFormat::opening`]) and the
-    /// closing token.
+    /// Renders a reply with these calls, omitting its opening ([`ChatFormat::opening`]) and closing
+    /// token.
     ///
     /// # Errors
     /// Fails if the template does not support tools or rejects these calls (Llama 3's rejects
@@ -162,8 +162,8 @@ impl ChatFormat {
         Some(reply.split_once(self.close_text.as_str())?.0).filter(|_| !self.close_text.is_empty())
     }
 
-    /// Returns true if the template renders tools and results, and ends replies that contain calls
-    /// like other replies.
+    /// Returns true if the template renders tools and results, and ends replies with calls in the
+    /// same way as others.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#
