@@ -42,7 +42,7 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     keys
 }
 
-/// Returns the turn keys that a preset reads once its settings are overridden by `switches`.
+/// Returns the turn keys that a preset reads when `switches` override its settings.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
     let methods = known();

@@ -253,8 +253,8 @@ pub(crate) fn supervised_loss(
 }
 
 /// Computes STAPO's loss of outlier turns. Returns a dict with `value`, `d_first`, `d_second`,
-/// `kl`, `reference_kl`, `outliers`. `arrays` holds, for each sequence, two KLs or three log-probs
-/// (full, masked, reference).
+/// `kl`, `reference_kl`, `outliers`. `arrays` holds, for each sequence, two arrays of KLs or three
+/// of log-probs (full, masked, reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,

@@ -18,7 +18,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A number with its interval, if available.
+/// A number and, if it can be computed, its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
@@ -73,7 +73,7 @@ impl Bootstrap {
     /// the drawn run indices.
     ///
     /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
-    /// by up to the square root of the number of strata.
+    /// by a factor of up to the square root of the number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],

@@ -12,7 +12,7 @@
 //! * Noise: the fraction of the variance of `x` that `A*` does not explain, `1 - r_c^2` with the
 //!   corrected correlation `r_c`.
 //! * Errors by turn index and outcome: the square root of the mean of `(b x - y)^2 - e^2`, divided
-//!   by the same of `y^2 - e^2`. `b` is the factor that fits `b x` to `y` over all turns by least
+//!   by that of `y^2 - e^2`. `b` is the factor that fits `b x` to `y` over all turns by least
 //!   squares, and `e` the standard error of `y`. The error is 0 for the truth itself and 1 for a
 //!   method that gives no credit.
 //!
@@ -330,8 +330,8 @@ pub fn score(
     }
 }
 
-/// Returns, for each task, the number of turns whose sign counts (`n`) and how many of them have
-/// the correct sign (`x`), and the total of `n`.
+/// Returns each task's number of turns whose sign counts (`n`) and the correct ones among them
+/// (`x`), and the total of `n` over all tasks.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],
@@ -357,7 +357,7 @@ fn signs(
     (found, count)
 }
 
-/// First and last turn of each error subset, from 1.
+/// First and last turn number of each error subset, counted from 1.
 const PLACES: [(usize, usize); 6] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, usize::MAX)];
 
 fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &[f64]) -> Vec<PartError> {

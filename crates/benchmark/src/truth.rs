@@ -21,8 +21,7 @@ pub struct TurnTruth {
     pub a_star_error: f64,
     /// Number of continuations from the state before the turn.
     pub k: usize,
-    /// `A*` estimated from each half of the continuations, for the states before and after the
-    /// turn.
+    /// `A*` estimated from each half of the continuations of the states before and after the turn.
     pub halves: [f64; 2],
     /// Returns of the continuations from the state before the turn, in sampling order; those at odd
     /// indices form the second half. May be absent.

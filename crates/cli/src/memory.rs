@@ -23,7 +23,8 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps a run's freed memory if the machine has enough and the environment variable is unset.
+/// Keeps a run's freed memory if the machine has enough memory and the environment variable is
+/// unset.
 ///
 /// Sampling and updates alternate, using gigabytes for seconds each. The operating system would
 /// have to zero returned memory at every step.

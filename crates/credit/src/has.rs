@@ -2,8 +2,8 @@
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (with the population standard deviation).
-//! It is 0 if only one trajectory reaches the turn. With `alpha = 1`, and in groups with equal
-//! environment returns, the estimator's advantages stay bit-identical.
+//! It is 0 if only one trajectory reaches the turn. The estimator's advantages stay bit-identical
+//! in groups with equal environment returns and, with `alpha = 1`, in all groups.
 //!
 //! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
 //! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
@@ -38,9 +38,9 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Number of turns at the start of a trajectory whose credit is correlated with the outcome, for
-/// the metric `has/early_turn_correlation`. If the correlation is negative, early turns get less
-/// credit in successes than in failures.
+/// Number of turns at the start of a trajectory over which the metric `has/early_turn_correlation`
+/// correlates `A_turn` with `A_traj`. If it is negative, early turns get less credit in successes
+/// than in failures.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.

@@ -91,7 +91,8 @@ impl Igpo {
         Ok(Self { config })
     }
 
-    /// Returns the answer's probability before each turn; `None` if it does not fit the context.
+    /// Returns the answer's probability before each turn; `None` if the answer does not fit the
+    /// context.
     fn likelihoods(inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         for (group, data) in inputs.batch.groups.iter().enumerate() {
             let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();

@@ -34,15 +34,15 @@ pub struct RequiredInputs {
     pub credits: bool,
     /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states, averaged over at most this many tokens of a turn: the first of
-    /// its observation and the last of its response.
+    /// The policy's hidden states, averaged over at most this many tokens of a turn: the first ones
+    /// of its observation and the last ones of its response.
     pub hidden_states: Option<usize>,
     /// Log-probs under the policy ([`ScoreRequest`]).
     pub scores: bool,
 }
 
 impl RequiredInputs {
-    /// Returns the union of two requirements, with the larger of both token limits for hidden
+    /// Returns the union of two requirements, with the larger of the two token limits for hidden
     /// states.
     pub fn and(self, other: Self) -> Self {
         Self {

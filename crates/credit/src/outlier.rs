@@ -111,7 +111,7 @@ impl OutlierConfig {
 /// Outlier turns with scores and bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
-    /// Whether each turn is an outlier.
+    /// For each turn, whether it is an outlier.
     pub mask: PerTurn<bool>,
     /// `H_n` (or raw entropy) per turn; `None` if excluded.
     pub scores: PerTurn<Option<f64>>,

@@ -49,7 +49,7 @@ pub struct PrivilegedGapConfig {
     pub hint: Hint,
     /// Text before the teacher's prompt; `{hint}` in it is replaced by the hint.
     pub preamble: String,
-    /// Weight of `w_t` in the scaling factor; 0 changes nothing.
+    /// Weight of `w_t` in the scaling factor; with 0, advantages stay the same.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
     /// Maximum deviation of the weight `w_t` from 1; weights outside are clipped.

@@ -187,7 +187,7 @@ builtin! {
 }
 
 impl EstimatorConfig {
-    /// Returns the estimator's anchor-state settings, if any.
+    /// Returns the estimator's anchor-state settings; `None` if it has none.
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),

@@ -240,7 +240,7 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
 
 #[derive(Debug)]
 struct Positions {
-    /// Open-addressing hash table of (key, start, end); free if start == end.
+    /// Open-addressing hash table of (key, start, end); an entry is free if start == end.
     slots: Vec<(u32, u32, u32)>,
     shift: u32,
     positions: Vec<u32>,
@@ -357,7 +357,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// Finds the same block as difflib's `find_longest_match` without junk.
+    /// Finds the block that difflib's `find_longest_match` finds if there is no junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),

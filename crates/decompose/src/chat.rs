@@ -6,7 +6,7 @@ use turnwise_core::backoff;
 
 use crate::judge::client::{Client, Failure, check_endpoint};
 
-/// Shortest (first) and longest wait before a retry, in seconds.
+/// First wait and maximum wait before a retry, in seconds.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
 
 /// Settings of requests.
@@ -82,7 +82,7 @@ impl ChatModel {
     /// Returns the reply to messages (role, text).
     ///
     /// # Errors
-    /// Fails without a reply after all retries.
+    /// Fails if there is no reply after all retries.
     pub fn reply(&self, messages: &[(&str, &str)]) -> Result<String, ChatError> {
         let messages: Vec<_> =
             messages.iter().map(|(role, content)| json!({"role": role, "content": content})).collect();

@@ -28,7 +28,7 @@ pub enum Agent {
 
 impl Agent {
     /// Sets the agent's prompts in `config`: the config's own ReAct template or else the
-    /// environment's, in the layout that keeps thoughts.
+    /// environment's, and the layout that keeps thoughts.
     ///
     /// # Errors
     /// Fails like [`setup::template`], or if there is no ReAct template.

@@ -92,8 +92,8 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Sampling seed; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks; with `reflexion`, a task is solved if one of its trials is. The
-    /// other fields describe only each task's last trial.
+    /// Success over all tasks; with `reflexion`, a task counts as solved if any trial solved it.
+    /// The other fields describe only each task's last trial.
     pub success: Rate,
     /// Results of each `reflexion` trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

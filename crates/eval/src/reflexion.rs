@@ -12,8 +12,8 @@ const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until it is solved, at most `trials` times, without retrying failed
-/// environments. Returns each task's trials; `None` if stopped.
+/// Plays each task until it is solved, at most `trials` times; a task whose environment failed is
+/// not retried. Returns each task's trials; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,

@@ -59,7 +59,7 @@ pub(crate) enum SizeName {
 struct ListArgs {
     /// Show only this environment, with each split's tasks counted by kind.
     environment: Option<String>,
-    /// Count tasks in these official files instead of generated ones (default environment:
+    /// Count tasks in these official files instead of the generated tasks (default environment:
     /// `alfworld`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
@@ -76,7 +76,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// Options in [`GENERATOR`] given on the command line; defaults apply only to ALFWorld.
+/// The [`GENERATOR`] options given on the command line; defaults of the others apply only to
+/// ALFWorld.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {

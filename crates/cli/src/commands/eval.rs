@@ -291,8 +291,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its task panels apply to this config. `env.data` may differ, because
-/// the data may have moved; the panels verify it.
+/// Returns the policy's run if the run's task panels apply to this config. `env.data` may differ,
+/// because the data may have moved; the panels verify its tasks.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);

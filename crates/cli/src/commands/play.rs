@@ -126,8 +126,8 @@ struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Is shown every observation, even if the player does not ask for advice, so that its advice
-    /// is valid after any action.
+    /// Receives every observation, even without a request for advice, so that its advice is valid
+    /// after any action.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }

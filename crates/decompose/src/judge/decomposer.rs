@@ -87,7 +87,7 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
-    /// Whether each of the last [`WINDOW`] sent questions failed.
+    /// For each of the last [`WINDOW`] questions sent, whether it failed.
     recent: VecDeque<bool>,
     /// Number of this batch's questions that were answered from the cache.
     cached: usize,
@@ -276,8 +276,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers questions from the cache or by at most `concurrency` parallel requests, until too
-    /// many have failed.
+    /// Answers questions from the cache or with up to `concurrency` parallel requests; sends no
+    /// more once too many have failed.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));

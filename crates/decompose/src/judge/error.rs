@@ -1,4 +1,5 @@
-//! Errors of a judge. A few failed requests are only counted ([`super::JudgeMetrics`]).
+//! Errors of a judge. Failed requests are only counted ([`super::JudgeMetrics`]), unless there are
+//! too many.
 
 use std::path::Path;
 

@@ -79,8 +79,8 @@ impl Template {
     }
 }
 
-/// Replaces placeholders in one pass, so that an inserted value that contains braces is not
-/// replaced again. `Err` names an unknown placeholder.
+/// Replaces placeholders in one pass, so that braces in an inserted value are not taken for
+/// placeholders. `Err` names an unknown placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -41,8 +41,8 @@ impl Pass {
     }
 }
 
-/// Draws `count` indices in proportion to their weights at equally spaced points of the cumulative
-/// weights (systematic sampling), the first at `offset` in [0, 1) of the spacing.
+/// Draws `count` indices in proportion to their weights by systematic sampling: at equally spaced
+/// points of the cumulative weights, starting at `offset` (in spacings, [0, 1)).
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));

@@ -34,13 +34,13 @@ pub struct GoalsShuffled {
 }
 
 impl GoalsShuffled {
-    /// Returns the relative increase of the error by shuffling; `None` if `mse` is 0.
+    /// Returns the relative increase of the error that shuffling causes; `None` if `mse` is 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
 }
 
-/// Mean L2 norms of FiLM's modulation over trajectories.
+/// L2 norms of FiLM's gamma and beta, averaged over trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmNorms {
     /// Norm of gamma.

@@ -67,13 +67,12 @@ pub struct AttributionStudy {
     pub left_out: usize,
 }
 
-/// Measures every turn and averages separately over the outlier turns of a credit method such as
-/// STAPO and over all other turns. `tick` receives the number of finished turns and the number of
-/// all turns.
+/// Measures every turn and averages over the outlier turns and over all other turns. `tick`
+/// receives the numbers of finished turns and of all turns.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model
-/// fails; [`EvalError::Interrupted`] if stopped.
+/// Returns [`EvalError::Train`] if credit fails, its outlier detection is off, a prompt cannot be
+/// built or the model fails; [`EvalError::Interrupted`] if stopped.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,

@@ -24,8 +24,7 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the mean variance in a state's smoothed variance; it counts as much as this many
-/// returns.
+/// Weight of the mean variance in a state's smoothed variance: as much as this many returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
@@ -35,8 +34,8 @@ pub struct BranchingSettings {
     pub samples: usize,
     /// Number of continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum number of continuations per task, including the pilot; 0 samples `continuations`
-    /// from every state.
+    /// Maximum number of continuations per task, including the pilot; with 0, every state gets
+    /// `continuations`.
     pub budget: usize,
     /// Discount of returns.
     pub gamma: f64,
@@ -76,7 +75,7 @@ pub struct BranchedTask {
 /// # Errors
 /// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,
 /// `prompt.template` is invalid or a sampler fails; [`EvalError::Interrupted`] if stopped;
-/// [`EvalError::Environment`] if all of a task's trajectories or a state's continuations failed;
+/// [`EvalError::Environment`] if all trajectories of a task or all continuations of a state failed;
 /// and errors of `done`.
 pub fn branch_tasks(
     analysis: &AnalysisSettings<'_>,
@@ -222,8 +221,8 @@ fn pilot(settings: &BranchingSettings) -> usize {
 }
 
 /// Returns, for every state, how many continuations to sample beyond `each`, given the state's
-/// number of turns and its pilot returns. They are at most `rest` in total, and even numbers, so
-/// that both halves of a state's continuations have the same size.
+/// number of turns and its pilot returns. The numbers sum to at most `rest` and are even, so that
+/// both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =

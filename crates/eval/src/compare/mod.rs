@@ -37,7 +37,7 @@ pub enum CompareError {
     NotEvaluated {
         /// Run directory.
         run: String,
-        /// Step or split of the missing evaluation, if requested.
+        /// Step or split of the missing evaluation, if one was requested.
         at: String,
         /// The fix.
         fix: String,
@@ -79,12 +79,12 @@ pub struct Unlike {
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// Baseline of all methods. If unset, `baselines` are used, and the first method for those
+    /// Baseline of all methods. If unset, `baselines` are used, and the first method for methods
     /// without an entry.
     pub baseline: Option<String>,
-    /// Baseline of each method, by method name; used only if `baseline` is unset.
+    /// Baseline of each method, by method name.
     pub baselines: BTreeMap<String, String>,
-    /// Pools of methods whose differences to their baselines are averaged.
+    /// Pools of methods whose differences from their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
     /// Splits to compare; empty for all.
     pub splits: Vec<String>,

@@ -36,7 +36,7 @@ struct Round {
     /// Number of turns that raise the progress signal.
     achieving_turns: usize,
     other_turns: usize,
-    /// ROC AUC of the credits: how well they separate the turns that raise the progress signal.
+    /// ROC AUC: how well credits separate turns that raise the progress signal from others.
     auc: Option<f64>,
     auc_within: Option<f64>,
     /// ROC AUC with FiLM set to zero; `None` without FiLM.

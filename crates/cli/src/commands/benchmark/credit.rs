@@ -37,7 +37,7 @@ pub(crate) struct CreditArgs {
     /// ends in .zst).
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: PathBuf,
-    /// How to estimate true advantages: from continuations of saved states, or by counting returns
+    /// How to estimate true advantages: from continuations of saved states, or by averaging returns
     /// over many samples of each task.
     #[arg(long, value_enum, default_value_t)]
     method: Method,
@@ -135,7 +135,7 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the config's SHA-256 without the seed, which is stored separately.
+/// Returns the SHA-256 of the config without its seed, which is stored separately.
 fn config_digest(config: &Config) -> anyhow::Result<String> {
     Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
 }

@@ -153,8 +153,8 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table of a network's run, if any. Other tables are not parsed, because
-/// they may name environments or methods that this build lacks.
+/// Returns the TurnRD settings of the run that contains a network. Only its `decomposer` table is
+/// parsed, because others may name environments or methods that this build lacks.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {

@@ -19,8 +19,8 @@ const CONNECTIONS: usize = 64;
 /// Maximum number of pages in memory; each may take many megabytes.
 const PAGES: usize = 8;
 
-/// Wait after a connection or its thread failed to start, because an immediate retry would fail
-/// too.
+/// Wait after failing to accept a connection or to start its thread, because an immediate retry
+/// would fail too.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds a listener to an option's address; port 0 picks a free port.
@@ -41,8 +41,9 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
 
 /// Serves requests until the program exits.
 ///
-/// On a loopback address, requests with any other `Host` are rejected, because a web page whose
-/// host name resolves to this machine could otherwise read responses (DNS rebinding).
+/// On a loopback address, requests whose `Host` is neither empty nor a loopback name are rejected,
+/// because a web page whose host name resolves to this machine could otherwise read responses (DNS
+/// rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);

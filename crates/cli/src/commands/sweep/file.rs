@@ -71,7 +71,7 @@ fn one_seed() -> Vec<u64> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of the entry's `[[run]]`, if the file has any.
+    /// Name of the entry's `[[run]]`; `None` in a file without them.
     pub(crate) run: Option<String>,
     /// Name of the `[[run]]` plus the grid point.
     pub(crate) name: String,

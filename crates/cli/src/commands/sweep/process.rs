@@ -46,7 +46,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns the start in seconds since 1970, as in `metrics.jsonl`.
+    /// Returns the start time in seconds since 1970, as in `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }

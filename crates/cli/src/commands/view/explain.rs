@@ -1,5 +1,5 @@
-//! Explanations of advantages: those that the run recorded, or else recomputed ones, whose
-//! advantages are compared with the recorded ones.
+//! Explanations of advantages: recorded by the run, or else recomputed. Recomputed advantages are
+//! compared with the recorded ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,8 +20,8 @@ pub(super) enum Explained {
     Recorded,
     /// Recomputed with the run's settings; all advantages equal the recorded ones.
     Recomputed,
-    /// Recomputed with the run's settings; some advantages differ from the recorded ones, at most
-    /// by this.
+    /// Recomputed with the run's settings; this is the largest difference from a recorded
+    /// advantage.
     Differs(f64),
     /// Computed with the run's settings; this many trajectories have no recorded advantages to
     /// compare with.

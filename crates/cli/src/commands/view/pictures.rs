@@ -106,7 +106,7 @@ impl Pictures {
     }
 }
 
-/// Returns a message as HTML with images of OpenAI's `image_url` parts, each one line of JSON.
+/// Returns a message as HTML; lines with OpenAI `image_url` parts (JSON) become images.
 pub(super) fn with_parts(text: &str) -> String {
     if !text.contains("\"image_url\"") {
         return format!("<pre>{}</pre>", escape(text));

@@ -85,7 +85,7 @@ impl Token {
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint or its adapter's base, if any.
+    /// Returns the tokenizer of a run's newest checkpoint or, if that has none, of its base model.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =

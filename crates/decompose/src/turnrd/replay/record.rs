@@ -72,7 +72,7 @@ impl ReplayRecord {
         Ok(bytes)
     }
 
-    /// Returns the round and id, if the bytes are long enough.
+    /// Returns the round and id; `None` if there are too few bytes.
     pub(super) fn key(payload: &[u8]) -> Option<(u32, u64)> {
         let mut bytes = Bytes(payload);
         Some((bytes.u32()?, bytes.u64()?))
