@@ -22,7 +22,7 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns whether this process samples, because only its engine ignores stop strings in reasoning.
+/// Returns whether this process samples; only its engine ignores stop strings in reasoning.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
