@@ -1,4 +1,4 @@
-//! Sampling: takes prompts as tokens and returns responses.
+//! Samplers take prompts as tokens and return responses.
 
 use std::time::Instant;
 
