@@ -6,8 +6,8 @@
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
 //! al. 2025, arXiv 2507.18071). Each token of a unit gets the gradient `-w S_u / |u|`, with `S_u`
 //! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so all turns of a
-//! sequence get the same gradient. If `w` is above the upper bound, only negative advantages have a
-//! gradient; below the lower bound, only positive ones.
+//! sequence get the same gradient. If `w` is clipped from above, only negative advantages have a
+//! gradient; from below, only positive ones.
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
 //! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
