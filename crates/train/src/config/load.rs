@@ -155,7 +155,7 @@ fn merged(
     Ok(merged)
 }
 
-/// Returns the value that the overrides give to a key such as `env.kind`, if they set it.
+/// Returns the overrides' value of a key such as `env.kind`, if they set it.
 ///
 /// # Errors
 /// Fails on an invalid override.

@@ -8,8 +8,7 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
-/// Number of consecutive steps from which a warning is computed; before that many steps, there are
-/// no warnings.
+/// Number of consecutive steps that a warning needs.
 const STEPS: usize = 5;
 
 /// Fraction of turns that a warning calls "most".

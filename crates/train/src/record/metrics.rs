@@ -54,7 +54,7 @@ pub struct MetricsWriter {
 impl MetricsWriter {
     /// Opens the run's metrics to append after `position`. Drops later lines and rebuilds missing
     /// ones, and calls `report` with a message about each. On TensorBoard's axis, RL steps come
-    /// after the `sft_steps` SFT steps.
+    /// after the SFT steps.
     ///
     /// # Errors
     /// Fails if `metrics.jsonl` or an event file cannot be read or written.
