@@ -45,8 +45,7 @@ pub struct TrainConfig {
     /// makes no update.
     pub skip_zero_advantage: bool,
     /// Leave groups with equal returns out of the update, even if the loss has KL or entropy terms
-    /// (HAS, appendix C). These groups still count in metrics, and a learned decomposer still
-    /// trains on them.
+    /// (HAS, appendix C). They still count in metrics and still train a learned decomposer.
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,

@@ -30,7 +30,7 @@ pub struct UpdateReport {
     pub updates: u64,
     /// Number of tokens in the sequences.
     pub tokens: usize,
-    /// Number of tokens whose computation was saved by sharing prefixes between sequences.
+    /// Number of tokens saved by computing shared prefixes only once.
     pub shared_tokens: usize,
     /// Number of response tokens in sequences without a gradient. They are neither computed nor
     /// clipped.
