@@ -58,7 +58,7 @@ pub struct Conversation {
     pub tools: Vec<Tool>,
     /// The turn that this request continues; `None` starts a new token sequence.
     pub continues: Option<Continued>,
-    /// Agent name, if a program has several.
+    /// Agent's name in a program with several agents.
     pub agent: String,
     /// Maximum number of tokens in the reply; the run's own limit applies as well.
     pub max_tokens: Option<usize>,

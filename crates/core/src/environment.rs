@@ -157,8 +157,8 @@ pub trait TaskSet: Send + Sync {
     /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if calls never wait for another process. Environments that may wait run on
-    /// separate threads with a timeout.
+    /// Returns true if calls never wait for another process. Other environments run on separate
+    /// threads, with a timeout.
     fn is_instant(&self) -> bool {
         false
     }
@@ -168,9 +168,8 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
-    /// Returns true if the environment itself enforces a time limit on its calls, without counting
-    /// time that a call waits in a queue. Otherwise the caller enforces a limit that counts this
-    /// time.
+    /// Returns true if the environment itself enforces a time limit on its calls. That limit
+    /// excludes a call's wait in a queue; otherwise the caller enforces one that includes it.
     fn limits_calls(&self) -> bool {
         false
     }

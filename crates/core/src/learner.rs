@@ -234,7 +234,7 @@ pub struct LossReport {
     pub metrics: LossMetrics,
     /// Number of tokens in all sequences, prompts included.
     pub total_tokens: usize,
-    /// Number of tokens that were not computed again because sequences share a prefix.
+    /// Number of tokens saved by computing shared prefixes only once.
     pub shared_tokens: usize,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Magnitude from which on two shortest decimal forms can be equally near to a float.
+/// Smallest magnitude at which two shortest decimal forms can be equally near to a float.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
 /// Formats a float like `repr`: `100.0`, `1e+16`, `1e-05`.
@@ -53,8 +53,8 @@ fn python_word(value: f64) -> String {
 }
 
 /// Appends a string as Python's `repr` formats it: in double quotes if it contains single quotes
-/// and no double quotes, otherwise in single quotes. Python also escapes some non-ASCII characters
-/// that this function keeps; the comparison that reads the result ignores the difference.
+/// and no double quotes, otherwise in single quotes. Unlike Python, it keeps format, private-use
+/// and other special non-ASCII characters unescaped.
 pub fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -77,7 +77,7 @@ pub fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Appends a character as Python's `json.dumps` escapes it; `ascii` has the meaning of its argument
+/// Appends a character as Python's `json.dumps` escapes it; `ascii` corresponds to Python's
 /// `ensure_ascii`.
 pub fn json_character(out: &mut String, character: char, ascii: bool) {
     match character {

@@ -32,8 +32,8 @@ pub struct MaskedContextPass {
     pub divergences: bool,
     /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
-    /// Whether the gradient of [`crate::MaskedContextStatistics::kl`] does not flow through the
-    /// masked prompt.
+    /// Whether to treat the masked prompt's distribution as constant in the gradient of
+    /// [`crate::MaskedContextStatistics::kl`].
     pub detached: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Sampling: takes prompts as tokens and returns responses.
+//! Samplers take prompts as tokens and return responses.
 
 use std::time::Instant;
 
@@ -158,8 +158,8 @@ pub trait Sampler {
     /// parameter, and [`SampleError::Backend`] if the backend fails.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits for finished responses and returns them, oldest request first. Returns no responses if
-    /// nothing is queued, or if requests failed ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. May return none: if
+    /// nothing is queued, or to report failed requests ([`Sampler::take_failures`]).
     ///
     /// # Errors
     /// Fails if the whole sampler fails: NaN, a failed device or service, or a misconfigured

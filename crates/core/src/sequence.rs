@@ -30,8 +30,8 @@ impl TurnSpan {
 
 /// Tokens of one forward pass. Per-token arrays have one entry per response token.
 ///
-/// With the layout `windowed`, a sequence has one turn. With `concatenated`, it has the trajectory
-/// up to a compaction, one span per turn.
+/// With the layout `windowed`, a sequence has one turn. With `concatenated`, it has all turns up to
+/// the next compaction, one span per turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Prompt and response token ids, exactly as sampled.

@@ -40,7 +40,7 @@ pub enum TurnKind {
     /// An action, or a reply to an agent.
     #[default]
     Action,
-    /// A summary that replaces earlier turns in later prompts, without an environment step or a
+    /// A summary, which replaces earlier turns in later prompts; it has no environment step or
     /// reward.
     Compaction,
 }
@@ -297,7 +297,7 @@ pub struct Group {
 impl Group {
     /// Returns true if all environment returns are equal, so that comparing them carries no
     /// information. Uses rewards before shaping, because shaping would make almost all returns
-    /// differ. The tolerance is `1e-12` times the largest sum of absolute rewards.
+    /// differ. The tolerance is `1e-12` times the largest sum of a trajectory's absolute rewards.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {

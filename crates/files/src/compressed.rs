@@ -15,7 +15,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Base-2 logarithm of the largest accepted zstd window, for files written with `--long=31`.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Expanded bytes that are always accepted.
+/// Expanded size in bytes that is always accepted.
 const FREE_EXPANSION: u64 = 64 << 20;
 
 /// Further expanded bytes accepted for each stored byte; episodes expand 5 to 30 times, a

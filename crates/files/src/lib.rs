@@ -41,8 +41,8 @@ pub use compressed::{Counted, most_expanded, open, open_counted};
 /// pipes ([`is_special`]) are written to directly.
 ///
 /// # Errors
-/// Fails with the operating system's error, for example if the folder is missing, full or
-/// read-only.
+/// Fails with the operating system's error, for example if the folder is missing or read-only, or
+/// the disk is full.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return target::open_special(&path)?.write_all(bytes),
@@ -87,7 +87,7 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Writes like [`write_atomically`], but allows several writers at a time: each has its own
 /// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged; a killed
-/// process may leave its temporary file.
+/// process may leave its temporary file behind.
 ///
 /// The file has default permissions (`0o666` minus the umask).
 ///

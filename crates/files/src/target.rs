@@ -53,8 +53,8 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// Returns the program's own stdout or stderr if the path names it, because a second file position
-/// would overwrite earlier output.
+/// Returns the program's own stdout or stderr if the path names it, because a separate handle would
+/// overwrite earlier output.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

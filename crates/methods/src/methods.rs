@@ -11,7 +11,7 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// Configs of `turnwise-train` name them.
+/// The configs of `turnwise-train` use these names.
 ///
 /// ```
 /// use turnwise_methods::Methods;

@@ -74,7 +74,7 @@ pub struct CorrectionSums {
     pub tokens: f64,
     /// Sum of `log mu - log pi_old`: the k1 estimate of `KL[mu || pi_old]`.
     pub kl: f64,
-    /// Sum of the k3 estimates.
+    /// Sum of the k3 estimates of the same KL.
     pub k3: f64,
     /// Sum of the weights.
     pub weight: f64,

@@ -6,7 +6,8 @@
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
 //! al. 2025, arXiv 2507.18071). Each token of a unit gets the gradient `-w S_u / |u|`, with `S_u`
 //! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so all turns of a
-//! sequence get the same gradient. If `w` is clipped, only advantages of the opposite sign remain.
+//! sequence get the same gradient. If `w` is clipped from above, only negative advantages have a
+//! gradient; from below, only positive ones.
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
 //! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
@@ -118,8 +119,8 @@ impl PolicyObjective {
         self.gradient_with(sequence, logprobs, entropies, &[])
     }
 
-    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy, which
-    /// may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
+    /// Like [`PolicyObjective::gradient`], but also takes full-vocabulary KLs to the reference
+    /// policy; they may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -163,8 +164,8 @@ impl PolicyObjective {
         Ok(gradient)
     }
 
-    /// Returns one sequence's clipping bias (SORL): `1 / (B |y|) 1[clipped] w_t A_t` per token, for
-    /// any aggregation, and its derivative through the ratio.
+    /// Returns one sequence's clipping bias (SORL) and its derivative through the ratio. For any
+    /// aggregation, the bias is `1 / (B |y|) 1[clipped] w_t A_t` per token.
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -355,8 +356,8 @@ impl Objective for PolicyObjective {
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 
-    /// Only token ratios have a direct loss. Services keep the gradient at log-ratios beyond ±20,
-    /// which this objective clamps.
+    /// Only token ratios have a direct loss. At log-ratios beyond ±20, which this objective clamps,
+    /// services keep the gradient.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();

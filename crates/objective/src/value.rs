@@ -45,9 +45,9 @@ pub struct ValueObjective<'a> {
 }
 
 impl<'a> ValueObjective<'a> {
-    /// Creates the loss over sequences from the old values, of which the advantages were computed,
-    /// and the targets `returns`; both are `[sequence][response token]`. `masks` says which tokens
-    /// count; sequences without an entry in it count all tokens.
+    /// Creates the loss from the old values (those from which the advantages were computed) and the
+    /// targets `returns`, both `[sequence][response token]`. `masks` says which tokens count; in
+    /// sequences without an entry, all do.
     ///
     /// # Errors
     /// Fails on a negative clip range, arrays of different length, NaN and infinity.

@@ -155,7 +155,7 @@ fn merged(
     Ok(merged)
 }
 
-/// Returns the value that overrides set for a key such as `env.kind`, if any.
+/// Returns the overrides' value of a key such as `env.kind`, if they set it.
 ///
 /// # Errors
 /// Fails on an invalid override.

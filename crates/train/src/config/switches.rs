@@ -1,5 +1,5 @@
 //! Rejects settings that have no effect because another setting, their switch, is not set. A switch
-//! with the value for off counts as set, so that a sweep can turn a feature of its base config off
+//! that is explicitly off counts as set, so that a sweep can turn off a feature of its base config
 //! without removing the feature's settings.
 
 use toml::{Table, Value};

@@ -38,7 +38,7 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,
-    /// Whether this process trains the policy, so `memory` applies to this machine.
+    /// Whether this process trains the policy. If so, `memory` applies to this machine.
     pub trained_here: bool,
     /// Bytes in the folder shared with the servers (`rollout.engine.adapter_dir`), if all weights
     /// are sent to them.

@@ -78,7 +78,8 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// Returns the path of the critic, which is a model folder or an adapter if the run has one.
+    /// Returns the path of the critic, a model folder or an adapter; it exists only if the run has
+    /// a critic.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }

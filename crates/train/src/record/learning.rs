@@ -8,8 +8,7 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
-/// Number of consecutive steps from which a warning is computed; before that many steps, there are
-/// no warnings.
+/// Number of consecutive steps that a warning needs.
 const STEPS: usize = 5;
 
 /// Fraction of turns that a warning calls "most".
@@ -18,7 +17,7 @@ const MOST: f64 = 0.9;
 /// Smallest fall of the success rate that can cause a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns from which a problem is named as a likely cause.
+/// Fraction of turns that must have a problem for it to be named as a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;
@@ -88,7 +87,8 @@ impl Learning {
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }
 
-    /// Adds a step's metrics and, if any, one of its invalid responses ([`unread_response`]).
+    /// Adds a step's metrics and, if it has any, one of its invalid responses
+    /// ([`unread_response`]).
     pub fn push(&mut self, metrics: &Metrics, unread: Option<String>) {
         self.steps.push(Numbers::of(metrics));
         self.unread = unread.or(self.unread.take());

@@ -1,5 +1,5 @@
-//! `run.lock` allows only one process per run. The system releases it when the process ends, even
-//! if killed.
+//! `run.lock` allows only one process per run. The system releases it when the process ends or is
+//! killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;

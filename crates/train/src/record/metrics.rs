@@ -53,8 +53,8 @@ pub struct MetricsWriter {
 
 impl MetricsWriter {
     /// Opens the run's metrics to append after `position`. Drops later lines and rebuilds missing
-    /// ones, and calls `report` with a message about each. On TensorBoard's axis, RL steps follow
-    /// `sft_steps`.
+    /// ones, and calls `report` with a message about each. On TensorBoard's axis, RL steps come
+    /// after the SFT steps.
     ///
     /// # Errors
     /// Fails if `metrics.jsonl` or an event file cannot be read or written.
@@ -77,8 +77,8 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes the metrics. Call it before writing a checkpoint, because a resume from it does not
-    /// repeat the steps before it.
+    /// Flushes the metrics. Call this before writing a checkpoint: a resume from the checkpoint
+    /// does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))

@@ -59,7 +59,7 @@ pub struct Round {
     /// Number, from 1.
     pub number: usize,
     /// Maximum number of rounds. If the batch is not full after the last round, training uses fewer
-    /// groups than wanted.
+    /// groups than configured.
     pub most: usize,
     /// Number of groups chosen in earlier rounds.
     pub kept: usize,

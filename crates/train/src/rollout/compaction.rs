@@ -9,8 +9,8 @@
 //! sequence 1:  first prompt with the summary and the newest observation, action, observation, action, ...
 //! ```
 //!
-//! Both sequences train on their sampled tokens. Each action has at most one compaction, even if
-//! the next prompt is still too long.
+//! Both sequences train on their sampled tokens. At most one compaction precedes an action, even if
+//! the new prompt is still too long.
 
 use turnwise_core::{Reasoning, Tool};
 use turnwise_env::prompt::{Compacted, PromptView};

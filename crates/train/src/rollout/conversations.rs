@@ -24,8 +24,8 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
 }
 
 /// Adds a response to the sequence that it continues, or starts a new sequence with it. A sequence
-/// that branches off an earlier turn repeats that turn's tokens without their spans, so each turn
-/// is trained on only once.
+/// that branches off an earlier turn contains that turn's tokens but not its span, so each turn is
+/// trained on only once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),

@@ -144,7 +144,8 @@ impl EnvRunner {
         }
     }
 
-    /// Hides the pictures of a step's trajectories before writing ([`PicturePrompts::hide`]).
+    /// Hides the pictures of a step's trajectories before they are written
+    /// ([`PicturePrompts::hide`]).
     pub(crate) fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
         let Some(pictures) = &self.pictures else { return };
         let trained = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);

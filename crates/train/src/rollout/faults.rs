@@ -1,5 +1,5 @@
-//! Trajectories that failed for reasons other than the policy, which would shift their groups' mean
-//! and deviation.
+//! Trajectories that failed for reasons other than the policy: they would distort their groups'
+//! mean and deviation.
 //!
 //! With [`crate::config::OnError::Resample`], they are sampled again. Trajectories without a
 //! successful attempt are removed from their groups before reward shaping, but trajectory files

@@ -181,8 +181,8 @@ pub(crate) fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Assigns jobs to lanes. Keeps each group in one lane, because its trajectories share a prompt, if
-/// all lanes then get equally many jobs.
+/// Assigns jobs to lanes. Keeps a group's jobs, which share a prompt, in one lane, unless the lanes
+/// would get unequal numbers of jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);

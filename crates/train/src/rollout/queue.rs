@@ -189,8 +189,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Runs the jobs. `drawn` gets the next task position as soon as it is known. If all groups are
-/// kept, that is before sampling.
+/// Runs the jobs. `drawn` gets the next task position as soon as it is known: before sampling, if
+/// all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,

@@ -40,7 +40,7 @@ pub enum Exported {
 /// sampling parameters to `generation_config.json`.
 ///
 /// # Errors
-/// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
+/// Fails if `out` exists (except for a model's folder if `force` is set), or if the policy or its
 /// run's `config.toml` is unreadable.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;

@@ -283,7 +283,7 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects changes of settings that come too late because RL has begun.
+/// Rejects changes to settings that are fixed once RL has begun.
 fn check_begun(
     began: &Config,
     config: &Config,

@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Plays up to `count` expert episodes on the training split. `progress` gets the number of
-    /// episodes after each one, and stops with `Break`.
+    /// episodes after each one, and may return `Break` to stop.
     ///
     /// # Errors
     /// Fails if the split has no tasks, or if the environment has no expert.

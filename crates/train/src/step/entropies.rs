@@ -9,7 +9,7 @@ use crate::learners::policy::PolicyLearner;
 use crate::step::Method;
 
 /// Fills in missing entropies with one scoring pass at the sampling temperature. With
-/// `rollout.max_staleness`, that pass uses newer weights than those that sampled. With
+/// `rollout.max_staleness`, that pass uses newer weights than the sampler did. With
 /// `rollout.engine.entropies = "sampled"`, entropies are `-log p` of the sampled tokens.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,

@@ -209,7 +209,7 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
 
 /// Returns the sum of the absolute advantages in groups with equal returns, as a fraction of the
 /// sum over all groups. Advantages in such groups come from differences such as a discount or an
-/// invalid-action penalty, so a high fraction means that a method scales these up.
+/// invalid-action penalty, so a high fraction means that the method amplifies these differences.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {

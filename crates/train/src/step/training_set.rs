@@ -120,7 +120,7 @@ pub struct TrainingSequence<'a> {
 }
 
 impl TrainingSequence<'_> {
-    /// Returns the loss inputs for changes; no minibatch shares them yet.
+    /// Returns the loss inputs for modification; no minibatch shares them yet.
     fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
         Arc::make_mut(&mut self.objective)
     }
@@ -269,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// Two groups of two trajectories, each of one turn and one token. The returns are 0 and 0, and
-    /// 0 and 1.
+    /// Two groups of two trajectories, each of one turn and one token. The returns are (0, 0) and
+    /// (0, 1).
     fn batch() -> Batch {
         let trajectory = |reward| {
             let turn = Turn { reward, response_ids: vec![7], old_logprobs: vec![-1.0], ..Turn::default() };

@@ -30,7 +30,7 @@ pub struct UpdateReport {
     pub updates: u64,
     /// Number of tokens in the sequences.
     pub tokens: usize,
-    /// Number of tokens that were not computed again because sequences share a prefix.
+    /// Number of tokens saved by computing shared prefixes only once.
     pub shared_tokens: usize,
     /// Number of response tokens in sequences without a gradient. They are neither computed nor
     /// clipped.
@@ -223,8 +223,8 @@ fn policy_update(
     Ok(())
 }
 
-/// Scales the gradient by a factor from the backward pass and, if needed, from the norm of a second
-/// gradient.
+/// Scales the gradient by a factor computed from the backward pass and, if needed, from the norm of
+/// a second gradient.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     objective: &dyn Objective,
