@@ -60,8 +60,8 @@ impl BaseModel {
 /// then in the adapter's folder.
 ///
 /// # Errors
-/// Fails unless there is a copy, or `base_model_name_or_path` is a folder with a `config.json` or a
-/// model that [`policy_folder`] finds.
+/// Fails if there is no copy and `base_model_name_or_path` is neither a folder with a `config.json`
+/// nor a model that [`policy_folder`] finds.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -97,7 +97,8 @@ fn is_model(folder: &Path) -> bool {
 /// checkpoints are not checked.
 ///
 /// # Errors
-/// Fails if `adapter` does not exist, a run's `state.json` is invalid, or the CRC-32C differs.
+/// Fails if `adapter` does not exist, a run's `state.json` is invalid, or the base's CRC-32C
+/// differs.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // `policy` and `.` have no parent, and a link's parent is not the adapter's.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;

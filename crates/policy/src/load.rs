@@ -24,8 +24,8 @@ impl Policy {
     /// the hub (`ORG/NAME` or `ORG/NAME@REVISION`).
     ///
     /// # Errors
-    /// Fails on a missing model, an unsupported architecture or tokenizer, or a base changed since
-    /// training.
+    /// Fails on a missing model, an unsupported architecture or tokenizer, or a base that has
+    /// changed since training.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }

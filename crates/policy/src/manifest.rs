@@ -50,7 +50,7 @@ impl Manifest {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// Fails if the manifest is missing, invalid, or lists no file and so would verify nothing.
+    /// Fails if the manifest is missing or invalid, or lists no file and so would verify nothing.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -65,8 +65,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies a checkpoint's files whose paths start with `prefix`, except hidden ones, which no
-    /// reader opens.
+    /// Verifies a checkpoint's files whose paths start with `prefix`, except hidden ones, which are
+    /// never read.
     ///
     /// # Errors
     /// Names the first file that is missing, changed or unlisted. Also fails if the manifest lists

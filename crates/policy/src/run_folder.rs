@@ -1,4 +1,4 @@
-//! Finds the checkpoints of a run directory without the trainer.
+//! Finds a run directory's checkpoints without depending on the trainer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::PolicyError;
 use crate::manifest::{Check, Manifest};
 
-/// Name of a checkpoint's manifest, which is written last and lists all other files with sizes and
-/// checksums.
+/// Name of a checkpoint's manifest, the file that is written last.
 pub const COMPLETE: &str = "COMPLETE";
 
 /// Returns a run's checkpoint folders, complete or not, oldest first; those of SFT precede those of

@@ -3,8 +3,8 @@
 //! Internal to the workspace: nothing here is stable.
 //!
 //! A [`Sandbox`] runs a command in its own user, mount, process, network, IPC and host-name
-//! namespaces. The command sees read-only system programs, or the image folder of a [`Root`], and
-//! two in-memory folders: `/work` with the given files, and `/tmp`. Landlock, seccomp and rlimits
+//! namespaces. The command sees two in-memory folders, `/work` with the given files and `/tmp`, and
+//! either read-only system programs or the image folder of a [`Root`]. Landlock, seccomp and rlimits
 //! add a second barrier. When the command ends, its processes are killed and the files of `/work`
 //! are returned.
 //!

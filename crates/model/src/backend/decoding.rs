@@ -11,7 +11,8 @@ pub(crate) struct Row {
     pub(crate) slot: usize,
     pub(crate) position: usize,
     pub(crate) token: u32,
-    /// Time, row and column for M-RoPE; all equal `position` unless an image precedes the token.
+    /// Time, row and column for M-RoPE; all equal `position` unless an image contains or precedes
+    /// the token.
     pub(crate) place: [u32; 3],
     pub(crate) logits: bool,
 }
@@ -36,7 +37,8 @@ pub(crate) trait Decoding: Debug + Send {
     /// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
     fn prompt_rows(&self) -> usize;
 
-    /// Copies keys and values from another slot with the same tokens up to `positions.end`.
+    /// Copies the keys and values of `positions` between slots that have the same tokens up to
+    /// `positions.end`.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
     /// Keeps only a slot's first positions.

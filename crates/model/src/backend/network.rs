@@ -5,8 +5,8 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights that a pass uses. If there is an adapter, the `gradient` buffer passed along with it
-/// holds only the adapter's gradients.
+/// The weights that a pass uses. If there is an adapter, the pass's `gradient` buffer holds only
+/// the adapter's gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,

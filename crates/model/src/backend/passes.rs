@@ -71,7 +71,8 @@ pub(crate) trait Passes: Any + Send {
     fn begin_backward(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
     /// Backpropagates from each target's statistics. `derivatives` has the loss's gradients with
-    /// respect to them and must be zero outside the `wanted` sequences.
+    /// respect to each target's log-prob and entropy, or to its value; they must be zero outside
+    /// the `wanted` sequences.
     fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -89,7 +90,8 @@ pub(crate) trait Passes: Any + Send {
         reference: Option<(Network<'_, f32>, &dyn Passes)>,
     ) -> Result<Vec<f32>, LearnError>;
 
-    /// Adds the gradients of KL divergences, given the divergences and their loss gradients.
+    /// Adds the gradients of KL divergences, given the divergences and the loss's gradients with
+    /// respect to them.
     fn backward_divergences(
         &mut self,
         network: Network<'_, f32>,

@@ -31,7 +31,7 @@ pub struct BertConfig {
     pub heads: usize,
     /// Maximum sequence length.
     pub max_positions: usize,
-    /// Number of token types; only the first is used.
+    /// Number of token types, of which only the first is used.
     pub types: usize,
     /// LayerNorm's epsilon, added to the variance.
     pub epsilon: f64,

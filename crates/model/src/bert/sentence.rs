@@ -18,7 +18,7 @@ pub enum Pooling {
     First,
 }
 
-/// Settings of a sentence encoder that its model folder does not define.
+/// Sentence encoder settings that are not in the model folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
     /// Maximum number of tokens per text, including the two special tokens; longer texts are
@@ -132,7 +132,7 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Fails if tokenizer and model do not match.
+    /// Fails if the tokenizer does not fit the model, whose vocabulary may lack a token.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),

@@ -59,7 +59,7 @@ impl ModelConfig {
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer") in
     /// double precision. `transformers` uses single precision, so its angles differ from these by
-    /// up to `position * 6e-8` relative to their size.
+    /// up to about `position * 6e-8` radians.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);

@@ -150,9 +150,8 @@ impl<T: Real> Workspace<T> {
         self.head.begin_backward(packing.outputs.len(), network.into().parameters.config.hidden_size);
     }
 
-    /// Backpropagates through the output layer. `derivatives` has the loss's gradients with respect
-    /// to each target's log-prob and entropy, or to its value; they must be zero outside the
-    /// `wanted` sequences.
+    /// Backpropagates through the output layer, with `derivatives` as in
+    /// `Passes::backward_outputs`.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

@@ -17,8 +17,8 @@ use crate::{ModelConfig, Parameters, Real};
 /// Maximum number of logits in memory, unless [`FEWEST_ROWS`] requires more.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Minimum number of rows in a chunk, because each chunk packs the whole output matrix. [`LOGITS`]
-/// alone would allow 55 rows with a vocabulary of 151,936.
+/// Minimum number of rows in a chunk; small chunks are slow, because each packs the whole output
+/// matrix. [`LOGITS`] alone would allow only 55 rows with a vocabulary of 151,936.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -153,8 +153,8 @@ impl<T: Real> HeadState<T> {
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Backpropagates through the head for the outputs in `wanted`. `derivatives` has the loss's
-    /// gradients with respect to each target's log-prob and entropy, or to its value.
+    /// Backpropagates through the head for the outputs in `wanted`, with `derivatives` as in
+    /// `Passes::backward_outputs`.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -366,8 +366,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Splits divergences into runs with the same kind of second distribution ([`Second`]). Each run is
-/// short enough that the logits of both distributions fit in memory.
+/// Splits divergences into runs whose second distributions are of one kind ([`Second`]). Each run
+/// is short enough that the logits of both distributions fit in memory.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

@@ -230,8 +230,8 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Backpropagates a range of sequences through the layers. Call this once per sequence, because
-    /// it overwrites stored values.
+    /// Backpropagates a range of sequences through the layers. Call this at most once per sequence,
+    /// because it overwrites stored values.
     pub(crate) fn backward(
         &mut self,
         network: &Network,

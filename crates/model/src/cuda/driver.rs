@@ -95,8 +95,8 @@ pub(crate) trait Driver: Send + Sync {
     fn forget(&self, recording: usize);
 }
 
-/// A recording in progress. Dropping it ends and frees the recording; without this, after an error
-/// or a panic, this thread's work would never run and other threads would wait forever.
+/// A recording in progress, ended and freed on drop: otherwise, after an error or a panic, this
+/// thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

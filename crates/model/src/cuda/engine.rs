@@ -20,7 +20,7 @@ use super::network::{Low, Network};
 use crate::backend::{Choice, Row};
 use crate::weights::lora::Joint;
 
-/// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
+/// Maximum number of prompt tokens per step (`Decoding::prompt_rows`).
 pub(crate) const PROMPT_ROWS: usize = 2048;
 /// Recorded steps round the number of rows up to a multiple of this.
 const ROUNDED: usize = 8;
@@ -280,8 +280,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// Samples a token per row of logits, or `None` for a row that is not finite. Top-k and top-p
-    /// run on the device, so no logits are downloaded.
+    /// Samples a token per row of logits, or returns `None` for a row whose logits are not finite.
+    /// Top-k and top-p run on the device, so no logits are downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

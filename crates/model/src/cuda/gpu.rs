@@ -133,7 +133,7 @@ impl Gpu {
         checked(self.driver, call, code)
     }
 
-    /// Makes the context current for this thread, before every driver call.
+    /// Makes the context current for this thread; called before every driver call.
     fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context is never released.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.set_current)(self.context) })

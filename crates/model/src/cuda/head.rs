@@ -169,9 +169,8 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Backpropagates through the output layer or value head. `derivatives` has the loss's
-    /// gradients with respect to each target's log-prob and entropy, or to its value. Call this at
-    /// most once per sequence.
+    /// Backpropagates through the output layer or value head, with `derivatives` as in
+    /// `Passes::backward_outputs`. Call this at most once per sequence.
     pub(crate) fn backward(
         &mut self,
         network: &Network,

@@ -33,7 +33,7 @@ pub(crate) struct Trained {
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
     on_host: OnceLock<Weights>,
-    /// The initial weights, for their layout and an adapter's base.
+    /// The initial weights, kept for their layout and for an adapter's base.
     like: Weights,
     moments: OnceLock<OptimizerState>,
 }
@@ -219,7 +219,7 @@ impl Trained {
 pub(crate) struct TakenGradient(Buffer<f32>);
 
 /// Returns an adapter's frozen base if it is already on the device, so that policy and critic, for
-/// example, share it. Otherwise registers `uploaded`, if given, for later calls.
+/// example, share it. Otherwise registers `uploaded` for later calls, unless it is `None`.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,

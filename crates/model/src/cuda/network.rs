@@ -295,7 +295,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds `x W^T + b` plus the adapter to the residual stream `y`.
+    /// Adds `x W^T + b` and the adapter's output to the residual stream `y`.
     pub(crate) fn add(&self, x: Part<Bf16>, rows: usize, y: Part<f32>, low: &Low) -> Result<(), CudaError> {
         let shape = [rows, self.inputs, self.outputs];
         let operands = [matrix(x, self.inputs), self.weight().t()];

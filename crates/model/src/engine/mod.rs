@@ -34,7 +34,7 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Minimum number of further tokens for which a shared prefix is worth copying or waiting for.
+/// Minimum number of tokens that copying or waiting for a shared prefix must save.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.

@@ -68,8 +68,8 @@ impl NativeEngine {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Cancels a request, which yields no completion; its keys and values stay cached. Returns
-    /// false if it is finished or unknown.
+    /// Cancels a request, which then yields no completion; its keys and values stay cached. Returns
+    /// false if the request is finished or unknown.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {

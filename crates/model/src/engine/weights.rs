@@ -18,8 +18,8 @@ impl SharedWeights {
     /// report `version`.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::of`], or if the device is missing, too small or does not support
-    /// the model.
+    /// Fails like [`EngineWeights::of`], or if the device is missing or too small, or does not
+    /// support the model.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]

@@ -76,8 +76,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json`.
     ///
     /// # Errors
-    /// Names the file and key. Rejects methods other than LoRA, fully trained modules, biases,
-    /// per-module ranks or scales, and variants such as DoRA.
+    /// Names the file and key. Rejects fully trained modules, biases, per-module ranks or scales,
+    /// variants such as DoRA, and methods other than LoRA.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -105,8 +105,8 @@ impl AdapterFile {
     }
 }
 
-/// Returns the last part of each name in `target_modules`; `all-linear` if it is a string, such as
-/// a pattern.
+/// Returns the last part of each name in `target_modules`, or `all-linear` if that key is a string,
+/// such as a pattern.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),

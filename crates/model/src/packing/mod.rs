@@ -157,7 +157,7 @@ impl Packing {
     }
 
     /// Returns time, row and column of each packed row; `after` computes them from the preceding
-    /// token, that token's time, row and column, and the token itself.
+    /// token, its result, and the row's token.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
         for sequence in 0..self.sequences() {
@@ -190,8 +190,7 @@ impl Packing {
     }
 }
 
-/// Returns the number of tokens before the last response token; the model does not run on later
-/// ones.
+/// Returns the number of tokens that the model runs on: those before the last response token.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

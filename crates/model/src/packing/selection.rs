@@ -17,7 +17,7 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// The rows that the selected sequences need: their own and their paths.
+/// The rows that the selected sequences need: their own and those of their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Maximal runs in ascending order.

@@ -51,8 +51,8 @@ pub enum TowerKind {
     Qwen25Vl,
 }
 
-/// A vision tower's shape, with fields named as in Qwen2.5-VL's `vision_config`, and the model's
-/// images.
+/// A vision tower's shape and the model's images. Fields are named as in Qwen2.5-VL's
+/// `vision_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
     /// Architecture.
@@ -105,7 +105,8 @@ impl VisionConfig {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the pixels per side of a merged patch, which divide an image's height and width.
+    /// Returns the pixels per side of a merged patch, a divisor of every resized image's height and
+    /// width.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }

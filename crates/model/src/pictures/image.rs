@@ -18,8 +18,7 @@ const MOST_PIXELS: usize = 1 << 25;
 
 const MOST_BYTES: u64 = 1 << 27;
 
-/// Maximum pixels over all scans of a progressive JPEG, because each scan takes a pass over the
-/// image.
+/// Maximum pixels over all scans of a progressive JPEG; each scan takes a pass over the image.
 const MOST_SCANNED: usize = 1 << 30;
 
 /// An RGB image, eight bits per channel.

@@ -137,7 +137,7 @@ impl Pictures {
         Ok((PictureTokens { first, grid }, held))
     }
 
-    /// Names the image that starts with this token, for example by a hash of its file.
+    /// Gives the image that starts with this token a name, for example a hash of its file.
     pub fn name(&self, first: u32, name: &str) {
         let mut table = self.lock();
         if let Some(entry) = table.known.get_mut(&first) {
@@ -202,7 +202,7 @@ impl Pictures {
         Ok(held)
     }
 
-    /// Returns a sequence's images, which stay in memory while in use.
+    /// Returns a sequence's images, which stay in memory while these references exist.
     ///
     /// # Errors
     /// Fails like [`Pictures::shown`].
@@ -224,11 +224,11 @@ impl Pictures {
         tokens.iter().map(place).collect()
     }
 
-    /// Returns a token's time, row and column, given the preceding token with its time, row and
-    /// column.
+    /// Returns a token's time, row and column, given the preceding token with its own.
     ///
     /// In text, all three advance by one. In an image, time is constant, and row and column follow
-    /// the merged patch. After an image, positions advance by the length of its longer side.
+    /// the merged patch. After an image, all three continue at its time plus the number of tokens
+    /// on its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -250,7 +250,7 @@ impl Pictures {
 
 impl Table {
     /// Drops the least recently used images beyond `most` bytes, except `but` and those in use,
-    /// which are recognized by more references than the table's own two.
+    /// which have more references than the table's own two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

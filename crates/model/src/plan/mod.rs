@@ -1,4 +1,4 @@
-//! Estimates a run's memory item by item, from the same shapes that allocate the buffers.
+//! Estimates a run's memory item by item, from the shapes with which the buffers are allocated.
 //! `tests/memory.rs` compares the estimates with allocation counts.
 
 mod device;

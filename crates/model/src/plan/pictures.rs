@@ -13,7 +13,7 @@ pub struct PicturePlan {
     pub size: [usize; 2],
     /// Number of distinct images in memory.
     pub known: usize,
-    /// Number of distinct images in one step's rollouts, all of which a single pass may score.
+    /// Number of distinct images in one step's rollouts; a single pass may score all of them.
     pub scored: usize,
     /// Number of distinct images in a pass with gradients.
     pub differentiated: usize,

@@ -44,7 +44,7 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// Returns the trained parameters: the adapter's, or all without one.
+    /// Returns the trained parameters: the adapter's if there is one, else all.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }

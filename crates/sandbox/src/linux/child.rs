@@ -1,8 +1,8 @@
 //! Setup in the new processes before the command starts.
 //!
-//! The first process is PID 1 of its namespace: it mounts, starts the command and waits for it.
-//! When it ends, the kernel kills all other processes. Nothing here allocates (see `kernel.rs`);
-//! all data is prepared in a [`Plan`].
+//! The first process is PID 1 of its namespace: it mounts the root, starts the command and waits
+//! for it. When this process ends, the kernel kills all others. Nothing here allocates (see
+//! `kernel.rs`); all data is prepared in a [`Plan`].
 
 use std::ffi::{CStr, CString, c_char, c_int};
 

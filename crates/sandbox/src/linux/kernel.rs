@@ -1,4 +1,4 @@
-//! Makes the system calls between the start of a process and its command.
+//! Makes the system calls between the start of a process and that of its command.
 //!
 //! The new process has a copy of only one thread, so locks that other threads held, such as the
 //! allocator's, are never released. Therefore nothing here allocates, locks or panics, and system
@@ -96,7 +96,7 @@ pub(super) fn exit(code: c_int) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Kills this process when the thread that started it ends.
+/// Makes the kernel kill this process when the thread that started it ends.
 pub(super) fn end_with_parent() -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).map(drop)
 }
@@ -114,7 +114,7 @@ pub(super) fn close_from(number: c_int) -> Done {
     call!(libc::SYS_close_range, number, u32::MAX, 0).map(drop)
 }
 
-/// Reads a byte; `None` at the end.
+/// Reads a byte; `None` at the end of the input.
 pub(super) fn read_byte(descriptor: c_int) -> Result<Option<u8>, Errno> {
     let mut byte = 0u8;
     let count = call!(libc::SYS_read, descriptor, &raw mut byte, 1)?;
@@ -286,7 +286,7 @@ pub(super) fn reset_signals() {
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null::<u64>(), 8);
 }
 
-/// Executes a program and returns only on failure. A null pointer ends both lists.
+/// Executes a program and returns only on failure. A null pointer ends each list.
 pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[*const c_char]) -> Errno {
     match call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) {
         Err(error) => error,

@@ -6,7 +6,7 @@ use std::fs;
 pub(super) struct Usage {
     /// Number of resident pages, without those of the first process.
     pub(super) pages: u64,
-    /// CPU ticks, including ended children.
+    /// CPU ticks, including those of ended children.
     pub(super) ticks: u64,
 }
 

@@ -383,8 +383,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes `COLUMNS` of the vectors of [`weigh_columns`], starting at vector `vector`, and returns
-/// their number.
+/// Computes `COLUMNS` of the sum vectors of [`weigh_columns`], from index `vector` on, and returns
+/// `COLUMNS`.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

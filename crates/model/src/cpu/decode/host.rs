@@ -12,7 +12,7 @@ use super::weights::EngineWeights;
 use crate::backend::{Choice, Decoding, Row};
 use crate::pictures::Pictures;
 
-/// Maximum number of prompt tokens per step, in addition to one token per decoding sequence.
+/// Maximum number of prompt tokens per step (`Decoding::prompt_rows`).
 pub(crate) const PROMPT_ROWS: usize = 128;
 
 /// Decodes on the calling thread.

@@ -24,8 +24,8 @@ pub(super) trait Element: Copy + Default {
 
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Returns two vectors of weights: those at `index` of the first and of the second half of the
-    /// outputs.
+    /// Returns two vectors of weights, one from each half of the outputs, both at `index` in their
+    /// half.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 

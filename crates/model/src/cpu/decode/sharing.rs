@@ -12,7 +12,7 @@ pub(super) struct Run {
     pub(super) len: usize,
 }
 
-/// Consecutive pages in a sequence's page table that some of the rows of a tree read.
+/// Consecutive pages in a sequence's page table that the same rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,

@@ -27,7 +27,7 @@ impl EngineVision {
         &self.config.pictures
     }
 
-    /// Appends the features of an image token, whose image a request keeps in memory.
+    /// Appends the features of an image token. The token's request keeps the image in memory.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);

@@ -16,8 +16,8 @@ use turnwise_text::Tokenizer;
 pub use self::tensors::GgufType;
 use crate::{ModelError, Parameters};
 
-/// Writes a model and its tokenizer (byte-level BPE and chat template) atomically as one GGUF file
-/// (version 3), as llama.cpp's converter does. Norms and biases are `f32`; matrices have the given
+/// Atomically writes a model and its tokenizer (byte-level BPE and chat template) as one GGUF file
+/// (version 3), like llama.cpp's converter. Norms and biases are `f32`; matrices have the given
 /// type.
 ///
 /// # Errors

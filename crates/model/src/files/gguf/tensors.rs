@@ -14,8 +14,8 @@ pub enum GgufType {
     /// Half precision.
     #[default]
     F16,
-    /// Blocks of 32 integers from -127 to 127 with a half-precision scale. Matrices whose rows are
-    /// not a multiple of 32 long stay in half precision.
+    /// Blocks of 32 integers from -127 to 127 with a half-precision scale. Matrices whose row
+    /// length is not a multiple of 32 stay in half precision.
     Q8_0,
 }
 

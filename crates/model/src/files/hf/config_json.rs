@@ -40,8 +40,8 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a model config in the format of `config.json`.
 ///
-/// Accepts both `rope_theta` with `rope_scaling`, and the `rope_parameters` of `transformers` 5.
-/// Ignores keys that do not affect this crate.
+/// Accepts `rope_theta` with `rope_scaling`, or the `rope_parameters` of `transformers` 5. Ignores
+/// keys that do not affect this crate.
 ///
 /// # Errors
 /// Names the file and key. Fails if the file is unreadable or not JSON, a number is missing or has

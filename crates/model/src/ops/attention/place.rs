@@ -72,8 +72,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns a place's keys and values. If the place has a path, its rows are not contiguous. They
-/// are then copied together first, which takes `2 x key/value heads x width` numbers per row.
+/// Returns a place's keys and values. If the place has a path, its rows are not contiguous and are
+/// first copied together, which takes `2 x key/value heads x width` numbers per row.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

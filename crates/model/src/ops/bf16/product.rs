@@ -13,8 +13,8 @@ pub(super) const DEPTH: usize = 16 * STEP;
 /// Maximum number of elements in a block of the right operand, chosen so that its panels (1 MiB)
 /// stay in the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Rows in a block of the left operand. Packing block by block reads a transposed operand along its
-/// rows in memory.
+/// Rows in a block of the left operand: several panels, so that packing reads a transposed operand
+/// along its rows in memory.
 pub(super) const ROWS: usize = 8 * PANEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -154,8 +154,7 @@ impl NativeLearner {
     }
 
     /// Returns true if a pass computes shared prefixes only once. This is impossible with dropout,
-    /// whose masks differ between sequences, and on a device, because the kernels exist only for
-    /// the CPU.
+    /// whose masks differ between sequences, and on a device, which lacks the kernels.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {
@@ -203,7 +202,8 @@ impl NativeLearner {
         Ok(scores)
     }
 
-    /// Runs `work` for each micro-batch on all lanes, and sorts results by sequence.
+    /// Distributes micro-batches over the lanes, runs `work` for each, and sorts results by
+    /// sequence.
     pub(super) fn run<T: Send>(
         &mut self,
         pass: &PassOver<'_>,

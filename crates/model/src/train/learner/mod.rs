@@ -46,8 +46,8 @@ impl NativeLearner {
     ///
     /// # Errors
     /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, the adapter
-    /// was made for another architecture, or the device is missing, too small or does not support
-    /// the model.
+    /// was made for another architecture, or the device is missing or too small, or does not
+    /// support the model.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;

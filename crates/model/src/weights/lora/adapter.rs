@@ -146,7 +146,7 @@ impl<T: Real> Adapter<T> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// Returns a critic's adapter of zeros, with a fully trained value head.
+    /// Returns a critic's adapter of zeros, with a full (not low-rank) value head.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].

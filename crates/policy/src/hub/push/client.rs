@@ -24,7 +24,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// Whether to send the token, which only the hub may get, never its storage.
+    /// Whether to send the token, which the hub may get but its storage must not.
     pub(super) authorized: bool,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,

@@ -11,7 +11,7 @@ pub enum PushError {
     /// A file or folder could not be read.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Folder that is neither a model nor an adapter, or changed during the upload.
+    /// Folder that is neither a model nor an adapter, or a file that changed during the upload.
     #[error("{path}: {reason}")]
     Folder {
         /// Path.

@@ -1,8 +1,8 @@
 //! Uploads a model or adapter folder to the Hugging Face hub, like `huggingface_hub.create_commit`.
 //!
 //! The hub decides which files are large (`preupload`); those are uploaded by git LFS, and one
-//! commit adds all files. A repeated upload only sends missing files. The crate `hf-hub` can upload
-//! from version 1.0 on, but this requires an async runtime and another HTTP client.
+//! commit adds all files. Repeating an upload sends only missing files. From version 1.0 on, the
+//! crate `hf-hub` can upload, but it requires an async runtime and another HTTP client.
 
 mod client;
 mod error;
