@@ -18,7 +18,8 @@ pub struct Choice {
     pub count: Option<usize>,
     /// Seed for selecting tasks at random; `None` selects the first tasks in hash order.
     pub seed: Option<u64>,
-    /// Whether to select the same number of tasks of each kind, as far as each kind has enough.
+    /// Whether to take tasks from the kinds in turn, so that all kinds get equally many until one
+    /// runs out.
     pub balanced: bool,
 }
 
@@ -107,7 +108,7 @@ impl Panel {
         )))
     }
 
-    /// Checks the hash, and that the task set has all tasks unchanged.
+    /// Checks the hash, and that the task set still contains all tasks, unchanged.
     ///
     /// # Errors
     /// Fails if the panel was modified, belongs to another environment, or has a missing or changed
@@ -208,8 +209,7 @@ impl PinnedSplit {
         }
     }
 
-    /// Checks that a panel shares no task with this list. Tasks with equal content but different
-    /// ids count as the same task.
+    /// Checks that a panel shares no task with this list, as [`Panel::check_disjoint`] does.
     ///
     /// # Errors
     /// Fails if they share a task; the error names it.

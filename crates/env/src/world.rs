@@ -68,7 +68,7 @@ pub trait World: Any + Send + Sync {
         false
     }
 
-    /// Returns an advisor for human players, if any.
+    /// Returns an advisor for human players, or `None` if the kind has none.
     ///
     /// # Errors
     /// Fails if it cannot be created.
@@ -238,7 +238,7 @@ pub trait WorldKind: Send + Sync + 'static {
         EvalDefaults::default()
     }
 
-    /// Returns settings for human players: with all tasks if `whole` is true, otherwise a small
+    /// Returns settings for human players: for all tasks if `whole` is true, otherwise for a small
     /// environment generated from `seed`.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);

@@ -12,8 +12,8 @@ pub const DEFAULT_MAX_STEPS: usize = 50;
 
 /// Environment for the games of an [`super::AlfworldSet`].
 ///
-/// Reaching the goal is rewarded with 1 and ends the episode (`terminated`). The step limit
-/// (`truncated`) also counts invalid commands.
+/// Reaching the goal is rewarded with 1 and ends the episode (`terminated`). Invalid commands also
+/// count towards the step limit (`truncated`).
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,

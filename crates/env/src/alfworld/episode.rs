@@ -114,8 +114,8 @@ impl Episode {
     /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
     ///   and in the target.
     /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
-    /// * put two: of four points, each wanted object in the same receptacle earns two, and another
-    ///   one in hand earns one.
+    /// * put two: of four points, two for each wanted object in the same receptacle and one for
+    ///   another in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -291,7 +291,8 @@ impl Episode {
         }
     }
 
-    /// Describes an object. As in the original, a vessel is always called normal, even a clean mug.
+    /// Describes an object. As in the original, a vessel is always described as normal, even a
+    /// clean mug.
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);

@@ -1,7 +1,8 @@
 //! Expert that sees only observations and admissible commands.
 //!
-//! It first searches the receptacles in which it expects the most wanted objects per command
-//! ([`Prior`]). With [`SearchOrder::Listed`], it follows the order of the introduction instead.
+//! It first searches the receptacles in which it expects the highest number of wanted objects per
+//! command ([`Prior`]). With [`SearchOrder::Listed`], it follows the order of the introduction
+//! instead.
 
 use std::collections::BTreeSet;
 
@@ -272,8 +273,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the target receptacle with the most wanted objects. On a tie, it prefers one at the
-    /// agent's place.
+    /// Returns the target receptacle with the highest number of wanted objects. On a tie, it
+    /// prefers one at the agent's place.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();

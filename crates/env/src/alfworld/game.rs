@@ -245,7 +245,7 @@ impl Game {
         self.floor_plan
     }
 
-    /// Returns the winning plan in the game file.
+    /// Returns the game file's walkthrough, or `None` if it has none.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }

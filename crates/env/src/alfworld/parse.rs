@@ -26,7 +26,7 @@ struct File<'a> {
 
 impl Game {
     /// Parses a `game.tw-pddl` file. The game's id consists of the last three folders of the path
-    /// `name`: split, task and trial. If the path has no split folder, `games` replaces it.
+    /// `name`: split, task and trial. If the path has no split folder, the split is `games`.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable, has

@@ -37,7 +37,7 @@ struct Episode {
     grader: Grader,
     turn: usize,
     steps: usize,
-    /// Actions so far; a saved state contains them, and restoring repeats them.
+    /// Actions so far; a saved state contains them, and restoring executes them again.
     actions: Vec<Action>,
     /// Digest of all calls and results so far, a part of the state key.
     history: String,

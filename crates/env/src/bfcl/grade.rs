@@ -1,5 +1,5 @@
 //! Grades like `bfcl-eval`: after each user turn, the API states must equal those after the gold
-//! calls, and the model must have seen all gold results.
+//! calls, and the model must have seen the results of all gold calls.
 
 use super::package::BfclTask;
 use super::session::{Scenario, Session};

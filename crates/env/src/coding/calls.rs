@@ -30,8 +30,8 @@ impl Advisor for CallAdviser {
     }
 }
 
-/// Plays the calls, with mistakes inserted at `request.invalid_action_prob`. Returns `None` if the
-/// task is not solved.
+/// Plays the calls and inserts mistakes with the probability `request.invalid_action_prob`. Returns
+/// `None` if the task is not solved.
 pub(crate) fn play_calls<E: Environment>(
     environment: &mut E,
     task: &Task,

@@ -18,8 +18,8 @@ use super::workshop::{Job, Workshop};
 
 /// Limit in CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
-/// The tests that the agent sees contain every `SEEN`-th check, and the first check that the defect
-/// fails.
+/// The tests that the agent sees contain every `SEEN`-th check, and the first check that fails
+/// because of the defect.
 pub(super) const SEEN: usize = 3;
 
 /// Settings of the generated tasks.
@@ -126,8 +126,8 @@ impl CodingGenerator {
     }
 }
 
-/// Creates the task of a defect from the values that it computes (`wrong`), or returns `None` if
-/// all checks pass.
+/// Creates the task of a defect from the values that the changed library computes (`wrong`), or
+/// returns `None` if all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;

@@ -63,7 +63,8 @@ struct RunArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Parses a tool call, or a text that writes one. The error is a message for the agent.
+/// Parses a tool call, or a text such as `view({"path": "a.py"})`. The error is a message for the
+/// agent.
 pub(crate) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),

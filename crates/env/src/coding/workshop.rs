@@ -64,7 +64,7 @@ impl CodingLimits {
 pub struct Job {
     /// File contents by path.
     pub files: BTreeMap<String, String>,
-    /// Module whose names the calls use; empty if they use none.
+    /// Module whose names the calls use; empty if they use no module.
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,
@@ -159,7 +159,8 @@ impl Workshop {
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
-    /// Evaluates jobs. The values of a job stop before its first call that does not finish.
+    /// Evaluates jobs and returns, for each, the values of its calls before the first one that did
+    /// not finish.
     ///
     /// # Errors
     /// Fails if the sandbox fails or the jobs together exceed a limit.

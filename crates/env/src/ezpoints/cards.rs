@@ -139,7 +139,7 @@ impl Deal {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator that makes 12, if any.
+    /// Returns the operator that makes 12, or `None` if neither does.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {

@@ -12,8 +12,8 @@ use crate::saved::SavedEpisode;
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
 /// The action `=` ends the episode (`terminated`). After six symbols, any valid action, even `=`,
-/// ends it without a reward (`truncated`). So does the step limit, which also counts actions
-/// without effect. If images are enabled, the text of each observation is followed by an image.
+/// ends it without a reward (`truncated`). So does the step limit; actions without effect count as
+/// steps. If images are enabled, an image follows each observation's text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,

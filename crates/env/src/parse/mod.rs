@@ -210,8 +210,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning and their text; without calls, the text answer if the
-/// rules allow one. The error contains the text to send and the reason why it is invalid.
+/// Returns the calls after the reasoning and their text or, if there are no calls and the rules
+/// allow it, the text answer. The error contains the text to send and the reason why it is invalid.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;

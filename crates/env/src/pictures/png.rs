@@ -45,7 +45,7 @@ pub struct Start {
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// Compresses `rows`, with which images of `height` rows begin.
+    /// Compresses `rows`, the first rows of images that are `height` rows high.
     ///
     /// # Errors
     /// Fails unless the number of `rows` is from 1 to `height`.

@@ -142,7 +142,7 @@ const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;
 
-/// Letters, each rendered once for every sixteenth of a pixel.
+/// Letters, each rendered at sixteen horizontal offsets within a pixel.
 #[derive(Debug)]
 pub(crate) struct Letters(HashMap<char, Vec<Mask>>);
 

@@ -50,7 +50,7 @@ pub enum ProcessError {
 
 impl ProcessError {
     /// Returns true if a retry of the request may succeed. A step cannot be retried if the episode
-    /// is lost ([`ProcessError::loses_episode`]), even if this is true.
+    /// is lost ([`ProcessError::loses_episode`]), even if this method returns true.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }

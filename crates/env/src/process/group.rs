@@ -38,7 +38,7 @@ impl Group {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has exited; in this case, it first kills the rest of the group.
+    /// Returns true if the leader has exited, after killing the rest of the group.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {

@@ -1,8 +1,8 @@
 //! Environments in an external program: `kind = "process"`.
 //!
 //! The program reads requests from stdin and writes responses to stdout, each a JSON object on its
-//! own line. It can play many episodes at once. Each request has an `id`, which its response
-//! repeats; responses may arrive in any order. Error messages include the last lines of stderr.
+//! own line. It can play many episodes at once. Each request has an `id`, which its response also
+//! contains; responses may arrive in any order. Error messages include the last lines of stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}

@@ -32,8 +32,8 @@ pub enum Request<'a> {
         /// Maximum number of tasks.
         limit: usize,
     },
-    /// Starts an episode of the task under the given number. If an episode with this number exists,
-    /// it is dropped.
+    /// Starts an episode of the task and gives it the number `episode`; an existing episode with
+    /// this number is dropped.
     Reset {
         /// Episode number, chosen by the trainer.
         episode: u64,
@@ -264,7 +264,7 @@ pub struct TaskPage {
 pub enum Seen {
     /// Text alone.
     Text(String),
-    /// Text with admissible actions or a state key.
+    /// Text with admissible actions, a state key, or both.
     Parts {
         /// Observation text.
         text: String,

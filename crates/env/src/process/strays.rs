@@ -1,4 +1,5 @@
-//! Kills processes that left the program's process group, found by a mark in their environment.
+//! Kills processes that left the program's process group; a mark in their environment identifies
+//! them.
 //!
 //! A process that leaves its group and session (`setsid`) normally keeps its environment variables,
 //! so the mark finds it. `PR_SET_CHILD_SUBREAPER` is not used, because it would also adopt

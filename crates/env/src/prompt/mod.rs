@@ -113,7 +113,8 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Returns the variant with images as observations and without history (`[pictures]`), if any.
+    /// Returns the variant with images as observations and without history (`[pictures]`), or
+    /// `None` if the template has none.
     #[must_use]
     pub fn with_pictures(mut self) -> Option<Self> {
         let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
@@ -197,9 +198,9 @@ impl PromptTemplate {
 
     /// Renders a per-turn prompt.
     ///
-    /// It omits the history in the first turn, if the window is 0, and if the full prompt would be
-    /// longer than `history.max_chars` Unicode scalar values. If the full prompt omits the history,
-    /// the masked prompts of the same turn omit it too.
+    /// It omits the history in the first turn, and also if the window is 0 or the full prompt would
+    /// be longer than `history.max_chars` Unicode scalar values. If the full prompt omits it, so do
+    /// the masked prompts of the same turn.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

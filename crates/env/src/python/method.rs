@@ -69,8 +69,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the values. `N` must be the number of parameters; if it is larger, the additional
-    /// values are `None`.
+    /// Returns the values. `N` must be at least the number of parameters; additional values are
+    /// `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())

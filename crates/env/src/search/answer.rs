@@ -5,7 +5,7 @@
 
 use crate::python::{is_space, strip};
 
-/// Scores of an answer; the best over all golden answers.
+/// Scores of an answer, each the best over all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
     /// Whether the normalized answer equals a normalized golden answer.

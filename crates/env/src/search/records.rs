@@ -33,7 +33,7 @@ impl CountedFrom {
     }
 }
 
-/// Parses a question. `number` is its id and `dataset` its dataset if the record names none.
+/// Parses a question. `number` and `dataset` are used if the record names no id or dataset.
 pub(super) fn question(
     record: &Value,
     number: usize,

@@ -24,7 +24,7 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `search`.
 ///
-/// Programs can add retrievers other than `bm25`, and tables as question files besides JSON:
+/// Programs can add retrievers other than `bm25`, and readers for question files other than JSON:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -237,8 +237,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages that come with the questions of all splits. Questions of splits
-/// that are not opened are included, so the passages do not depend on which splits are opened.
+/// Returns the distinct passages that come with the questions of all splits. Splits that are not
+/// opened are included, so the passages do not depend on which ones are.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

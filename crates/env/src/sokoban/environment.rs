@@ -14,8 +14,8 @@ use crate::saved::SavedEpisode;
 ///
 /// The episode ends when all boxes are on targets (`terminated`) or at the step limit
 /// (`truncated`). As in verl-agent, `still` and invalid actions change nothing, but count and are
-/// rewarded as steps. Progress is the fraction of boxes on targets. If images are enabled, the text
-/// of each observation is followed by an image.
+/// rewarded as steps. Progress is the fraction of boxes on targets. If images are enabled, an image
+/// follows each observation's text.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,

@@ -20,7 +20,8 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// Returns the first move of a shortest solution, if any.
+    /// Returns the first move of a shortest solution, or `None` if the room is solved or no
+    /// solution was found.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }

@@ -1,8 +1,8 @@
 //! Generates levels by playing backwards from a carved room whose boxes are all on targets.
 //!
 //! A breadth-first search over reversed moves finds states from which the level can be solved. The
-//! level starts in a state whose shortest solution has `min_moves` to `max_moves` moves, which a
-//! forward search verifies.
+//! level starts in a state whose shortest solution, verified by a forward search, has `min_moves`
+//! to `max_moves` moves.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -138,7 +138,7 @@ impl Generator {
         }
     }
 
-    /// Returns a start: picks a number of moves from the solved room uniformly, then a state at
+    /// Returns a start: uniformly picks a distance from the solved room (in moves), then a state at
     /// that distance in which no box is on a target.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;

@@ -27,7 +27,7 @@ const VALID: u8 = 26;
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Number of levels to generate per missing level, because only one in ten falls into `test`.
+/// Number of levels to generate for each one that is missing; only one in ten falls into `test`.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;

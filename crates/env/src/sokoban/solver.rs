@@ -23,7 +23,7 @@ pub enum Solution {
 }
 
 impl Solution {
-    /// Returns the moves, if found.
+    /// Returns the moves if a solution was found.
     pub fn moves(self) -> Option<Vec<Direction>> {
         match self {
             Self::Moves(moves) => Some(moves),
@@ -88,9 +88,10 @@ impl Seen {
 
 #[derive(Default)]
 pub(super) struct Floor {
-    /// Index in the room of each cell that has a number.
+    /// For each numbered cell, its index in the room.
     pub(super) cells: Vec<usize>,
-    /// Number of each cell's neighbour by direction, or [`WALL`] if the player can never enter it.
+    /// For each numbered cell and direction, the neighbour's number, or [`WALL`] if it can never be
+    /// entered.
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,

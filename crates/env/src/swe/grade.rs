@@ -12,7 +12,7 @@ pub(super) struct Grade {
 }
 
 /// Returns a test's status. SWE-bench cuts off some test names inside a parameter. Such a name gets
-/// the status of the tests that start with it, if all of these pass or all of them do not.
+/// the status of the tests that start with it, if all of these pass or none of them does.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);

@@ -70,7 +70,7 @@ impl LogFormat {
     }
 }
 
-/// Returns true for pytest's count of skipped tests (`SKIPPED [3] file:line: why`), which is no
+/// Returns true for pytest's count of skipped tests (`SKIPPED [3] file:line: why`), which is not a
 /// test name.
 fn is_count(status: Status, name: &str) -> bool {
     let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -63,8 +63,8 @@ impl SweWorld {
     }
 }
 
-/// Drops instances whose image is missing. Fails if `skip` is false or no instance is left; the
-/// error contains the command that pulls the image.
+/// Drops instances whose image is missing. Fails instead if `skip` is false or no instance would be
+/// left; the error contains the command that pulls the image.
 fn with_images(
     instances: Vec<SweInstance>,
     host: &Host,

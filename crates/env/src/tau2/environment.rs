@@ -37,7 +37,7 @@ struct Episode {
     task: String,
     state: State,
     draw: u64,
-    /// Actions so far; a saved state contains them, and restoring repeats them.
+    /// Actions so far; a saved state contains them, and restoring executes them again.
     actions: Vec<Action>,
     agent: Vec<String>,
     user: Vec<String>,

@@ -108,7 +108,7 @@ fn holds() -> bool {
 /// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Gold calls. The database after executing them is the expected one.
+    /// Gold calls, whose execution yields the expected database.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
     /// Assertions about the final state.

@@ -27,8 +27,8 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Returns a price per product. As in the original, the price of a product with a price range is
-/// drawn uniformly from the range.
+/// Returns a price per product. As in the original, a product with a price range gets a price drawn
+/// uniformly from it.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -112,7 +112,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price used for scoring, or 100 for a product without one.
+    /// Returns the price used for scoring, or 100 for a product without a price.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }

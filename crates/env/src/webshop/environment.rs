@@ -24,7 +24,7 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 /// Environment for the goals of a [`super::WebshopSet`].
 ///
 /// A purchase ends the episode (`terminated`) and brings its only reward
-/// ([`super::reward::Reward`]). The step limit also counts actions without effect.
+/// ([`super::reward::Reward`]). Actions without effect also count towards the step limit.
 ///
 /// Progress is the fraction of the goal's attributes, options, price and type that the open product
 /// meets. On a page of search results, only the price and type of the best listed product count.

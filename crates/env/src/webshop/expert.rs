@@ -303,8 +303,7 @@ impl Wish {
     }
 
     /// Returns the offered option values that the instruction requests. For free-form instructions,
-    /// these are the values that occur in its text, except those that are part of a longer such
-    /// value.
+    /// these are the values that occur in the text, except parts of longer ones.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();

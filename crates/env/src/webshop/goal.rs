@@ -95,7 +95,7 @@ pub enum GoalKind {
 
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// Goals of a catalogue. Each takes 16 bytes and is assembled when it is needed.
+/// Goals of a catalogue. Each takes 16 bytes; its full [`Goal`] is created on demand.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,

@@ -34,7 +34,7 @@ pub struct ReplayReport {
     pub sessions: usize,
     /// Steps replayed.
     pub steps: usize,
-    /// Purchases whose scores were not compared, because the type factor is approximate.
+    /// Number of purchases whose scores were not compared, because the type factor is approximate.
     pub scores_not_compared: usize,
     /// Differences found, in the order of the recording.
     pub differences: Vec<Difference>,
@@ -75,8 +75,8 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Searches for the queries in `unanswered` find no products, because their
-/// results were not recorded.
+/// Replays a recording. Queries in `unanswered` find no products, because their results were not
+/// recorded.
 ///
 /// # Errors
 /// Fails if a line is not a session, its goal is unknown or reading fails. Differences are not

@@ -228,8 +228,8 @@ impl Judge {
     /// has no nouns.
     ///
     /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
-    /// both products have the same `query`, they share two categories or the title score is above
-    /// 0.2, else 0.5.
+    /// both products have the same `query` or share two categories, or if the title score is above
+    /// 0.2; else 0.5.
     ///
     /// Unless the nouns of both titles are known ([`super::nouns`]), all words except common
     /// function words are compared instead of nouns, and `type_stand_in` is set if the titles

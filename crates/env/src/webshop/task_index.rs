@@ -44,7 +44,7 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Format version; increase it if equal goals yield a different file.
+    /// Format version; increase it if equal goals yield a different file than before.
     version: u32,
     source: Source,
     catalogue: Stamp,

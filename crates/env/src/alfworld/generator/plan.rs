@@ -61,8 +61,8 @@ pub(super) struct FloorPlan {
 /// Maximum number of floor plans per room type; with more, two plans would have the same number.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Random factors on the household's weights of receptacles. They are listed as constants, because
-/// the results of `exp` differ between math libraries.
+/// Factors that randomly change the household's receptacle weights. They are constants, because the
+/// results of `exp` differ between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Maximum number of times that a floor plan is redrawn before a duplicate is accepted.
@@ -75,7 +75,7 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
 }
 
 /// Draws the floor plans of a room type. A hash of the furniture classifies one set in four as
-/// unseen. It does not depend on the seed, so seen and unseen plans never overlap, under any seed.
+/// unseen. It does not depend on the seed, so seen and unseen plans never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

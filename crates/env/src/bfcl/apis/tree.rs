@@ -3,7 +3,8 @@
 
 use crate::python::values::{Dict, Raise, Value, dict};
 
-/// Maximum number of entries that a walk visits, because a directory copied into itself never ends.
+/// Maximum number of entries that a walk visits; in a directory copied into itself, it would never
+/// end.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 

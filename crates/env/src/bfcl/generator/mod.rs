@@ -28,8 +28,7 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum number of draws per task, because a draw counts only if it falls into the wanted split;
-/// about one in four does.
+/// Maximum number of draws per task; about one draw in four falls into the wanted split and counts.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty.
@@ -40,8 +39,8 @@ pub enum BfclLevel {
     Easy,
     /// Two requests to one API; some needed values must first be looked up by other calls.
     Medium,
-    /// Two or three requests to two APIs; the model sees more functions that it does not need than
-    /// at the other levels.
+    /// Two or three requests to two APIs; the model sees more unneeded functions than at the other
+    /// levels.
     Hard,
 }
 

@@ -27,7 +27,8 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Tasks read from files. Those of public data sets (`drafts`) have no evaluated checks yet.
+/// Tasks read from files. Expected values of those of public data sets (`drafts`) are not evaluated
+/// yet.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,

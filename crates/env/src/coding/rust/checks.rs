@@ -15,7 +15,7 @@ pub(in super::super) const PANIC: &str = "!panic";
 
 const FOLDER: &str = ".checks";
 
-/// Compiles the crate `name` and evaluates the calls of [`files`].
+/// Returns the command that compiles the crate `name` and runs the program added by [`files`].
 pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     let rustc = rust.program.display();
     let line = format!(

@@ -58,7 +58,7 @@ impl Library {
     }
 
     /// Returns all possible defects of the library, including ones that do not compile and ones
-    /// that change no call's value.
+    /// that do not change the value of any call.
     pub(in super::super) fn defects(&self) -> Vec<Defect> {
         let of_source = |(path, source): &(&'static str, &'static str)| {
             let path = *path;

@@ -102,7 +102,7 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left - right`
 ///
 /// # Errors
-/// Returns a `TypeError` unless both are numbers.
+/// Returns a `TypeError` if an operand is not a number.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
@@ -110,7 +110,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left -= right` for numbers, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` unless both are numbers.
+/// Returns a `TypeError` if an operand is not a number.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }

@@ -38,8 +38,8 @@ pub struct SweContainer {
     /// `NAME` is the image's name with each `/` and `:` replaced by `_`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<PathBuf>,
-    /// Image for SWE-bench instances whose record names none. `{id}` is the lower-case instance id
-    /// with `__` replaced by `_1776_`.
+    /// Image for SWE-bench instances whose record names no image. `{id}` is the lower-case instance
+    /// id with `__` replaced by `_1776_`.
     pub image: String,
     /// Repository folder in the container.
     pub repository: String,
@@ -97,8 +97,7 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// Sets the CPU limit to the wall-clock limit, so that the wall-clock limit always ends a
-    /// command first.
+    /// Sets the CPU limit to the wall-clock limit, so that the latter always ends a command first.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

@@ -1,5 +1,5 @@
-//! Tools that modify orders and users. As in the original, a tool that fails keeps the changes it
-//! made before the error.
+//! Tools that modify orders and users. As in the original, the changes that a tool made before it
+//! failed are kept.
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};

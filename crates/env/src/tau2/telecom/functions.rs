@@ -1,4 +1,4 @@
-//! Functions for tasks' setup actions and assertions, which agents cannot call.
+//! Functions for setup actions and assertions of tasks; agents cannot call them.
 
 use super::super::task::{FunctionCall, Side, keywords};
 use super::Telecom;

@@ -16,7 +16,7 @@ use super::task::Tau2Task;
 
 /// Text by which the user ends the conversation because the request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Text by which the user ends the conversation because it was transferred to another agent.
+/// Text by which the user ends the conversation after a transfer to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
 /// Text by which the user ends the conversation because the scenario does not cover what is asked.
 pub(crate) const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
