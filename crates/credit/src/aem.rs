@@ -36,7 +36,7 @@ pub enum AemMode {
     Normal,
     /// Negates lambda.
     Reverse,
-    /// Permutes coefficients within the scope; run, step and scope seed the permutation.
+    /// Permutes coefficients within the scope, seeded by run, step and scope.
     Shuffle,
     /// Sets `A` to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; in the paper, this
     /// raises entropy.

@@ -49,10 +49,10 @@ pub struct PrivilegedGapConfig {
     pub hint: Hint,
     /// Text before the teacher's prompt; `{hint}` in it is replaced by the hint.
     pub preamble: String,
-    /// Weight of `w_t` in the scaling factor; with 0, advantages stay the same.
+    /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Maximum deviation of the weight `w_t` from 1; weights outside are clipped.
+    /// Maximum deviation of the weight `w_t` from 1, by clipping.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }

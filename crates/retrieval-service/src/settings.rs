@@ -92,7 +92,7 @@ pub struct RetrievalConfig {
     /// Maximum concurrent searches; further queries wait and join the next search.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
-    /// Maximum cached queries (the least recently used are evicted); 0 disables the cache.
+    /// Maximum cached queries, evicting the least recently used; 0 disables the cache.
     #[schemars(range(max = 100_000_000))]
     pub cache: usize,
 }

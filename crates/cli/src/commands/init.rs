@@ -17,10 +17,10 @@ pub(crate) struct InitArgs {
 
 #[derive(Subcommand)]
 enum InitCommand {
-    /// Create an environment in Python, with a tool, a training config and a test.
+    /// Create a Python environment with a tool, a config for training on it, and a test.
     World(WorldArgs),
-    /// Create a crate that adds your own credit method to turnwise, with a training config and a
-    /// test.
+    /// Create a crate that adds your own credit method to turnwise, a config for training with it,
+    /// and a test.
     Method(MethodArgs),
 }
 

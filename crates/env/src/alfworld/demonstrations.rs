@@ -19,7 +19,7 @@ use crate::demonstration::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The expert, which infers likely object places from frequencies in the training games.
+    /// The expert, which estimates where objects are from their frequencies in the training games.
     #[default]
     Expert,
     /// The walkthrough stored in each game; games without a walkthrough are skipped.

@@ -36,7 +36,7 @@ const GOAL: &str = "do what the user asks by calling functions";
 pub struct BfclOptions {
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls in one user turn.
+    /// Maximum replies with calls per user turn.
     pub max_steps: usize,
     /// Whether the first failed turn ends the episode.
     pub stop_at_failed_turn: bool,

@@ -35,11 +35,11 @@ pub struct BfclSettings {
     pub generator: BfclGenerator,
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls in one user turn; an episode that exceeds it ends
-    /// unsolved.
+    /// Maximum replies with calls per user turn; an episode that exceeds it ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// Whether to end the episode at the first failed turn, which makes the whole task fail.
+    /// Whether to end the episode at the first failed turn, since a failed turn makes the whole
+    /// task fail.
     pub stop_at_failed_turn: bool,
     /// Expert for demonstrations.
     pub expert: BfclExpert,
@@ -49,8 +49,8 @@ pub struct BfclSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
-    /// Fraction of demonstrations in which the expert omits the last call of a turn, so that RL
-    /// still has mistakes to correct after SFT.
+    /// Fraction of demonstrations in which the expert omits the last call of a turn, so that after
+    /// SFT the policy still makes mistakes that RL can correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
     /// Whether the expert makes one call per reply instead of all calls of a turn.

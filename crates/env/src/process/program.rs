@@ -25,7 +25,7 @@ use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, We
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory of the program; by default that of the current process.
+    /// Working directory of the program; by default the one of the current process.
     pub directory: Option<PathBuf>,
     /// Settings sent with `hello`.
     pub settings: Value,

@@ -34,7 +34,7 @@ use super::protocol::{
 pub struct ProcessConfig {
     /// Program and arguments, such as `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program; by default that of Turnwise.
+    /// Working directory of the program; by default the one of Turnwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Settings sent to the program with `hello`.
@@ -43,10 +43,10 @@ pub struct ProcessConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
     /// Timeout of a response, in seconds. A program that exceeds it is killed, its episodes fail,
-    /// and it is restarted for later episodes.
+    /// and it is restarted for later ones.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Timeout of the program's start, including loading its data, in seconds.
+    /// Timeout of the program's start, including the loading of its data, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
     /// Maximum bytes in a line from the program.

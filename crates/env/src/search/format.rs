@@ -10,9 +10,9 @@ use crate::python::{json_string, strip};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL uses too. Titles are in
-    /// parentheses before the passages, blank lines surround the block, and invalid output gets an
-    /// error message. Use it with multi-turn prompts.
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL uses too. The passages
+    /// have separate titles, blank lines surround the block, and invalid output gets an error
+    /// message. Use it with multi-turn prompts.
     #[default]
     SearchR1,
     /// verl-agent's format (SkyRL's search tool). The passages form one JSON string in tags,

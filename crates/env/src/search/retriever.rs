@@ -29,7 +29,8 @@ pub struct RetrieverSettings {
     /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Number of times that a failed request is retried, for `http`, in addition to the retries of
+    /// `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Maximum number of queries to cache; 0 disables the cache. Ignored by `bm25`, which has no

@@ -89,7 +89,7 @@ pub struct Tau2Settings {
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {
     /// Fraction of demonstrations in which the expert omits the last call that changes the
-    /// database, so that RL still has mistakes to correct after SFT.
+    /// database, so that after SFT the policy still makes mistakes that RL can correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
 }

@@ -38,8 +38,8 @@ pub enum Splits {
     ByProduct,
     /// As in the original: the first 500 of the shuffled goals are `test`, the next 1,000 `eval`
     /// and the rest `train`, so splits share products. Unlike in the original, goals that recur in
-    /// a later split (`test` is the last) are removed from the earlier split. In the official 1,000
-    /// products, these are two of `train` and one of `eval`.
+    /// a later split (`test` is the last) are removed. In the official 1,000 products, these are
+    /// two of `train` and one of `eval`.
     Original,
     /// As in verl-agent: the first 500 of the shuffled goals are `test` and the rest `train`,
     /// except goals equal to a test goal. In verl-agent itself, each worker shuffles differently,

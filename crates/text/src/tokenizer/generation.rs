@@ -16,7 +16,7 @@ use crate::whole::wrong;
 pub struct GenerationSampling {
     /// Softmax temperature, above 0.
     pub temperature: f32,
-    /// Number of most probable tokens to sample from; 0 for all.
+    /// Number of most probable tokens to sample from; 0 disables it.
     pub top_k: usize,
     /// Probability mass of the most probable tokens to sample from.
     pub top_p: f32,

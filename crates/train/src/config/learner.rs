@@ -58,7 +58,7 @@ impl Default for TinkerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReductionSetting {
-    /// Measured when the run starts.
+    /// The run measures it when it starts.
     #[default]
     Auto,
     /// Sum over tokens and sequences (SkyRL on FSDP and Megatron, Tinker).

@@ -91,8 +91,8 @@ impl Default for CriticConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
-    /// The penalty grows over this many tokens before the limit. Absent: a fifth of the limit, as
-    /// in the paper.
+    /// Number of tokens before the limit over which the penalty grows. Absent: a fifth of the
+    /// limit, as in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,

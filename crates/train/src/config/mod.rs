@@ -157,8 +157,8 @@ pub struct PromptConfig {
     /// Number of earlier turns that a windowed prompt shows.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// With `layout = "concatenated"`: number of prompt tokens above which the policy summarizes
-    /// the earlier turns (docs/compaction.md). Absent: never.
+    /// With `layout = "concatenated"`: prompt tokens above which the policy summarizes the earlier
+    /// turns (docs/compaction.md). Absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000000))]
     pub compact_after: Option<usize>,
@@ -217,8 +217,8 @@ pub struct PolicyConfig {
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`, as
     /// on GPUs.
     pub compute: Compute,
-    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. No effect
-    /// with adapter dropout or on `cuda`.
+    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. Off with
+    /// adapter dropout and on `cuda`.
     pub share_prefixes: bool,
     /// Train a LoRA adapter and freeze the model. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]

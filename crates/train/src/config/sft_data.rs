@@ -20,8 +20,8 @@ pub enum TrainOn {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftDataConfig {
-    /// File (JSON lines, JSON or Parquet) with OpenAI messages, ShareGPT, ATIF or another format
-    /// that `turnwise credit` reads.
+    /// JSON lines, JSON or Parquet file of OpenAI messages, ShareGPT, ATIF, or another trajectory
+    /// format of `turnwise credit`.
     pub path: PathBuf,
     /// Format of the file; `auto` detects it.
     #[schemars(length(min = 1))]

@@ -44,8 +44,9 @@ pub struct TrainConfig {
     /// or entropy term. They still count in the loss's means. A minibatch without any gradient
     /// makes no update.
     pub skip_zero_advantage: bool,
-    /// Leave groups with equal returns out of the update, even if the loss has KL or entropy terms
-    /// (HAS, appendix C). They still count in metrics and still train a learned decomposer.
+    /// Leave groups with equal returns out of the update, despite KL or entropy terms (HAS,
+    /// appendix C). These groups still count in metrics, and a learned decomposer still trains on
+    /// them.
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
@@ -74,8 +75,8 @@ pub struct TrainConfig {
     /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write all trajectories of each step. This includes failed trajectories, but not groups that
-    /// the selection dropped.
+    /// Write all trajectories of each step. This includes failed trajectories, but not those of
+    /// groups that the selection dropped.
     pub save_trajectories: bool,
     /// Store how each credit stage changed each turn's advantage.
     pub explain: bool,

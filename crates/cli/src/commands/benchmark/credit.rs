@@ -37,7 +37,7 @@ pub(crate) struct CreditArgs {
     /// ends in .zst).
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: PathBuf,
-    /// How to estimate true advantages: from continuations of saved states, or by averaging returns
+    /// How to estimate true advantages: from continuations of saved states, or by counting returns
     /// over many samples of each task.
     #[arg(long, value_enum, default_value_t)]
     method: Method,

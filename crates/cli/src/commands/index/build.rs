@@ -25,7 +25,8 @@ pub(crate) struct BuildArgs {
     /// text) [default: the passages already in the folder].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Text encoder (model folder; E5 or sentence-transformers); if given, vectors are built too.
+    /// Text encoder (model folder; E5 or sentence-transformers) with which vectors are built as
+    /// well.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Build only vectors, without a BM25 index.

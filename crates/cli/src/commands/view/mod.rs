@@ -51,8 +51,8 @@ pub(crate) struct ViewArgs {
     /// Show advantages computed with this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show advantages computed with this preset. For files of `turnwise benchmark credit`,
-    /// true advantages are shown, and grpo is compared with gigpo by default.
+    /// Also show advantages computed with this preset. Files of `turnwise benchmark credit` show
+    /// true advantages, and compare grpo with gigpo by default.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]

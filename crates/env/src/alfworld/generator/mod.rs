@@ -35,15 +35,15 @@ use scene::Scene;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles, and 6-10 objects besides those of the task, for policies of about a million
+    /// 5-8 receptacles and 6-10 objects besides the task's, for policies of about a million
     /// parameters.
     #[default]
     Tiny,
-    /// 8-12 receptacles, and 10-16 objects besides those of the task.
+    /// 8-12 receptacles and 10-16 objects besides the task's.
     Small,
-    /// 12-18 receptacles, and 16-26 objects besides those of the task.
+    /// 12-18 receptacles and 16-26 objects besides the task's.
     Medium,
-    /// 15-30 receptacles, and 24-45 objects besides those of the task, as in official scenes.
+    /// 15-30 receptacles and 24-45 objects besides the task's, as in official scenes.
     Full,
 }
 

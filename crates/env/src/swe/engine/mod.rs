@@ -38,8 +38,8 @@ pub struct SweContainer {
     /// `NAME` is the image's name with each `/` and `:` replaced by `_`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<PathBuf>,
-    /// Image for SWE-bench instances whose record names no image. `{id}` is the lower-case instance
-    /// id with `__` replaced by `_1776_`.
+    /// Image for SWE-bench instances whose record names none. `{id}` is the lower-case instance id
+    /// with `__` replaced by `_1776_`.
     pub image: String,
     /// Repository folder in the container.
     pub repository: String,

@@ -43,7 +43,7 @@ pub struct LoraConfig {
     pub dropout: f64,
     /// Scales by `alpha / sqrt(rank)` instead of `alpha / rank`.
     pub rslora: bool,
-    /// Linear layers that get an adapter in every decoder layer: `all-linear`, or some of `q_proj`,
+    /// Linear layers of every decoder layer that get an adapter: `all-linear`, or some of `q_proj`,
     /// `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj` and `down_proj`.
     #[schemars(length(min = 1))]
     pub targets: Vec<String>,
