@@ -59,7 +59,7 @@ pub(crate) enum SizeName {
 struct ListArgs {
     /// Show only this environment, with each split's tasks counted by kind.
     environment: Option<String>,
-    /// Count tasks in these official files instead of the generated tasks (default environment:
+    /// Count tasks in these official files instead of generated ones (default environment:
     /// `alfworld`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
