@@ -50,7 +50,7 @@ pub struct FilmNorms {
 }
 
 impl TurnRd {
-    /// Returns a copy with FiLM set to zero.
+    /// Returns a copy with FiLM's weights set to zero, so that it changes no feature.
     pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.tensors.film {

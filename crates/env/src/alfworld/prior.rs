@@ -57,7 +57,8 @@ impl Prior {
             })
     }
 
-    /// Returns the counts in a fixed set of games of the [generator](super::generator).
+    /// Returns how often each object is in each receptacle of a fixed set of
+    /// [generated](super::generator) games.
     ///
     /// # Errors
     /// Fails only if the embedded household file is invalid.

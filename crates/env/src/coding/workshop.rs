@@ -64,7 +64,7 @@ impl CodingLimits {
 pub struct Job {
     /// File contents by path.
     pub files: BTreeMap<String, String>,
-    /// Module whose names the calls use; empty if they use no module.
+    /// Module that defines the names in the calls; empty if they need none.
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,

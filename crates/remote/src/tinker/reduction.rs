@@ -68,13 +68,13 @@ impl Reduction {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
-    /// Norm with one weighted token.
+    /// Gradient norm if one token has a weight.
     one: f64,
-    /// Norm with all tokens weighted.
+    /// Gradient norm if all tokens have a weight.
     weighted: f64,
-    /// Norm with a second sequence, which has no gradient.
+    /// Gradient norm beside a second sequence, which has no gradient.
     beside: f64,
-    /// Norm with the loss negated.
+    /// Gradient norm of the negated loss.
     turned: f64,
 }
 

@@ -111,7 +111,7 @@ impl ServersConfig {
     /// Rejects invalid combinations of settings.
     ///
     /// # Errors
-    /// Returns the first invalid key, and the problem with its fix.
+    /// Returns the first invalid key, with the problem and how to fix it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         for (index, url) in self.urls.iter().enumerate() {
             turnwise_settings::check_address(url)

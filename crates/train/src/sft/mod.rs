@@ -22,8 +22,8 @@ pub struct SftSequence {
     pub tokens: TokenSequence,
     /// For each token of the spans, whether it is part of an imitated action.
     pub action: Vec<bool>,
-    /// For each token of the spans, whether it has a loss. Invalid actions inserted into a
-    /// demonstration have none.
+    /// For each token of the spans, whether it contributes to the loss. Invalid actions inserted
+    /// into a demonstration do not.
     pub kept: Vec<bool>,
 }
 

@@ -26,8 +26,8 @@ pub(super) const DONE_NAME: &str = "done";
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// Performance of new VPN connections. As in the original, a setup action that breaks one
-    /// connection also lowers it for all later ones.
+    /// Performance of new VPN connections. As in the original, once a setup action has broken a
+    /// connection, all later connections have the lower performance, too.
     vpn: String,
     made: u32,
 }
