@@ -29,7 +29,7 @@ pub enum Source {
 /// Plays episodes and keeps the solved ones.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`] or an error of [`play_all`].
+/// Returns [`EnvError::UnknownSplit`] or an error of `play_all`.
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,

@@ -59,7 +59,7 @@ pub(super) fn place_of(text: &str) -> Option<usize> {
 /// Result of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// [`REWARD`] or 0.
+    /// `REWARD` or 0.
     pub reward: f64,
     /// Whether the formula was evaluated.
     pub terminated: bool,

@@ -211,7 +211,7 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// The program's protocol version, which must be [`PROTOCOL`].
+    /// The program's protocol version, which must be `PROTOCOL`.
     pub protocol: u32,
     /// Environment name, which messages and pinned panels contain.
     pub name: String,

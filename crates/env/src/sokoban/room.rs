@@ -136,7 +136,7 @@ pub enum RoomText {
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// [`STEP_REWARD`], plus or minus [`TARGET_REWARD`] and plus [`SOLVED_REWARD`] if they apply.
+    /// `STEP_REWARD`, plus or minus `TARGET_REWARD` and plus `SOLVED_REWARD` if they apply.
     pub reward: f64,
     /// Whether the player moved.
     pub moved: bool,

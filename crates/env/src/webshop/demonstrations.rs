@@ -16,7 +16,7 @@ use crate::demonstration::{
 /// options.
 ///
 /// # Errors
-/// Fails like [`play_all`], for an unknown split, or for an `option_drop_prob` outside `[0, 1)`.
+/// Fails like `play_all`, for an unknown split, or for an `option_drop_prob` outside `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,

@@ -5,7 +5,7 @@
 //! query, and `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`, without the textbook's factor `k1 + 1`.
 //!
 //! * `tf`: the term's count in the document;
-//! * `dl`: the number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
+//! * `dl`: the number of terms in the document, decoded from its one-byte norm (`decode_length`):
 //!   exact up to 40, then with five significant bits;
 //! * `avgdl`: the mean number of terms in a non-empty document;
 //! * `N`, `df`: the number of non-empty documents, and the number of documents with this term.

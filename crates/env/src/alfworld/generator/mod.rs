@@ -160,7 +160,7 @@ pub(crate) fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, 
 /// Generates and parses the games.
 ///
 /// # Errors
-/// Fails like [`generate_files`].
+/// Fails like `generate_files`.
 pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     let games = make(config, |house, scene, split, index| {
         let game = Arc::new(game_file(house, scene, split, index)?.parse()?);
@@ -173,7 +173,7 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
 /// Writes or overwrites `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns the number of games.
 ///
 /// # Errors
-/// Fails like [`generate_files`], or with [`EnvError::Io`].
+/// Fails like `generate_files`, or with [`EnvError::Io`].
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {
