@@ -14,7 +14,7 @@ pub enum RewardRule {
     /// episode without a report fails.
     #[default]
     Reported,
-    /// 1 for exit code 0, otherwise 0; any reported rewards are added.
+    /// 1 if the exit code is 0 and 0 otherwise, plus any reported rewards.
     ExitCode,
 }
 

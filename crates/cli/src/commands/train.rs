@@ -44,9 +44,9 @@ pub(crate) struct TrainArgs {
 
 /// Train a model on your own conversations (MODEL DATA), or only run a config's SFT warm start.
 ///
-/// MODEL is a model folder, a run or a hub model. DATA has any format that `turnwise credit` reads,
-/// e.g. OpenAI messages, ShareGPT or ATIF. The loss covers only assistant messages. By default all
-/// weights are trained; policy.lora.rank=16 trains an adapter. Useful keys: sft.data.epochs,
+/// MODEL is a model folder, a run or a hub model. DATA contains OpenAI messages, ShareGPT, ATIF or
+/// another format that `turnwise credit` reads. The loss covers only assistant messages. By default
+/// all weights are trained; policy.lora.rank=16 trains an adapter. Useful keys: sft.data.epochs,
 /// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
 /// rollout.max_model_len, name.
 #[derive(Args)]

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Command run for each episode to start a server that communicates over stdin and stdout, for
-    /// example `["python3", "server.py"]`. Set either this or `urls`.
+    /// Command that starts a separate server for each episode, which communicates over stdin and
+    /// stdout, for example `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
     /// The command's working directory; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]

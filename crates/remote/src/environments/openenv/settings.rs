@@ -47,7 +47,7 @@ pub struct OpenEnvConfig {
     /// Maximum observation length in characters; the rest is cut off.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Observation field with the admissible actions; empty for none.
+    /// Observation field with the admissible actions, if any.
     pub admissible: String,
     /// Action field for plain text; by default the only required one.
     pub action_field: String,
