@@ -55,7 +55,6 @@ impl ModelError {
 
     /// Returns a function for `map_err` that adds the path to an I/O error.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.display().to_string();
-        move |source| Self::Io(PathError { path, source })
+        move |source| Self::Io(PathError::new(path, source))
     }
 }

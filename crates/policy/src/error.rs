@@ -33,7 +33,6 @@ impl PolicyError {
     }
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.display().to_string();
-        move |source| Self::Io(PathError { path, source })
+        move |source| Self::Io(PathError::new(path, source))
     }
 }

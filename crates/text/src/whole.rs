@@ -13,8 +13,7 @@ pub(crate) fn wrong(path: &Path, reason: impl Display) -> TextError {
 }
 
 pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> TextError {
-    let path = path.display().to_string();
-    move |source| PathError { path, source }.into()
+    move |source| PathError::new(path, source).into()
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TextError> {

@@ -54,8 +54,7 @@ pub enum PushError {
 
 impl PushError {
     pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.display().to_string();
-        move |source| Self::Io(PathError { path, source })
+        move |source| Self::Io(PathError::new(path, source))
     }
 
     pub(super) fn folder(path: &Path, reason: impl Into<String>) -> Self {
