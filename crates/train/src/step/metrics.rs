@@ -15,6 +15,7 @@ use crate::record::metrics::Metrics;
 use crate::record::state::RunState;
 use crate::step::credit::Credited;
 use crate::step::rewards::ShapedRewards;
+use crate::step::training_set::TrainingSet;
 use crate::step::update::{UpdateReport, schedule};
 
 #[derive(Debug, Default)]
@@ -65,11 +66,11 @@ impl StepMetrics {
         }
     }
 
-    pub(crate) fn updated(&mut self, report: &UpdateReport, mut decomposer: Metrics, batch: &Batch) {
-        if let Some(turns) = report.set.masked_too_long {
+    pub(crate) fn prepared(&mut self, set: &TrainingSet<'_>, batch: &Batch) {
+        if let Some(turns) = set.masked_too_long {
             self.metrics.set("outliers/masked_too_long", turns as f64);
         }
-        if let Some(sums) = &report.set.corrected {
+        if let Some(sums) = &set.corrected {
             for (tag, value) in [
                 ("correction/kl", sums.mean(sums.kl)),
                 ("correction/k3", sums.mean(sums.k3)),
@@ -81,10 +82,13 @@ impl StepMetrics {
                 self.metrics.set(tag, value);
             }
         }
-        if let Some(filtered) = report.set.filtered {
+        if let Some(filtered) = set.filtered {
             let share = filtered as f64 / batch.trajectories().count().max(1) as f64;
             self.metrics.set("rollout/compact_filtered", share);
         }
+    }
+
+    pub(crate) fn updated(&mut self, report: &UpdateReport, mut decomposer: Metrics) {
         let seconds = self.seconds("update");
         updates(&mut self.metrics, report, seconds);
         if let Some(critic) = &report.critic {

@@ -81,13 +81,14 @@ pub(crate) fn step(
 
     let masked = record.timed("passes", || masked_turns(&batch, &credit, &loss, runner, learners, config))?;
     let set = record.timed("passes", || training_set(&batch, &credit, &masked, &loss, learners, config))?;
-    let result = record.timed("update", || update(&set, &loss, learners, config, at));
+    record.prepared(&set, &batch);
+    let result = record.timed("update", || update(&set.trajectories, &loss, learners, config, at));
     // From here on the batch is only counted and written.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = result.map_err(|error| directory.keep_diverged(error, state.position, &batch))?;
     report.record_clipped(&mut batch);
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
-    record.updated(&report, learnt, &batch);
+    record.updated(&report, learnt);
 
     let done = Position { step: at + 1, ..state.position };
     if config.train.save_trajectories {

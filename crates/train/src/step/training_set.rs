@@ -18,12 +18,6 @@ use crate::step::masked_contexts::{MaskedPrompts, MaskedTurns};
 /// The sequences to train on, which borrow the step's batch and credit.
 pub(crate) struct TrainingSet<'a> {
     pub(crate) trajectories: Vec<TrainingTrajectory<'a>>,
-    pub(crate) report: SetReport,
-}
-
-/// Statistics of a training set for the step's metrics.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SetReport {
     /// `None` if there is no masked-context pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
@@ -71,7 +65,7 @@ pub(crate) fn training_set<'a>(
     if loss.passes().reference_logprobs {
         reference_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
-    Ok(TrainingSet { trajectories, report: SetReport { masked_too_long, filtered, corrected } })
+    Ok(TrainingSet { trajectories, masked_too_long, filtered, corrected })
 }
 
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {

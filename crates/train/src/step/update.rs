@@ -15,7 +15,7 @@ use crate::config::{Config, Shuffle};
 use crate::learners::Learners;
 use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
-use crate::step::training_set::{SetReport, TrainingSequence, TrainingSet, TrainingTrajectory};
+use crate::step::training_set::{TrainingSequence, TrainingTrajectory};
 
 /// Statistics of a step's updates, summed over minibatches.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,6 @@ pub struct UpdateReport {
     /// Metrics of the gradient scaling by name, averaged over updates.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
-    pub(crate) set: SetReport,
     /// [`turnwise_core::Turn::clipped`] by group index, index of the trajectory in its group, and
     /// turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
@@ -93,14 +92,13 @@ impl UpdateReport {
 /// # Errors
 /// Fails on NaN or infinity; if it is found before the update, the update is not applied.
 pub(crate) fn update(
-    set: &TrainingSet<'_>,
+    set: &[TrainingTrajectory<'_>],
     loss: &Loss,
     learners: &mut Learners,
     config: &Config,
     at: u64,
 ) -> Result<UpdateReport, TrainError> {
-    let mut report = UpdateReport { set: set.report.clone(), ..UpdateReport::default() };
-    let set = set.trajectories.as_slice();
+    let mut report = UpdateReport::default();
     let (epochs, minibatches) = (config.train.ppo_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
     // The critic's first values are meaningless.
