@@ -102,7 +102,7 @@ impl Bootstrap {
 
 /// Returns the `share` quantile of ascending values by linear interpolation:
 /// `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` with `h = share (n - 1)` (Hyndman and
-/// Fan 1996, type 7; NumPy's default). Returns 0 if there are no values.
+/// Fan 1996, type 7; NumPy's default). Returns 0 for an empty slice.
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share.clamp(0.0, 1.0) * last as f64;

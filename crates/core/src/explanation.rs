@@ -1,6 +1,6 @@
 //! What each stage of credit assignment did to a turn's advantage:
-//! `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`. `null` stands for
-//! NaN and infinity.
+//! `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`. `null` means NaN
+//! or infinity.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -118,7 +118,7 @@ impl LossMetrics {
         self.mean(self.clipped_low + self.clipped_high)
     }
 
-    /// Returns `sum / tokens`, or 0 if there are no tokens.
+    /// Returns `sum / tokens`, or 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }

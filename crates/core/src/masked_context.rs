@@ -32,7 +32,7 @@ pub struct MaskedContextStatistics<'a> {
     pub reference_kl: &'a [f64],
 }
 
-/// Loss of one masked context with its derivatives; an empty vector stands for zeros.
+/// Loss of one masked context with its derivatives; an empty vector means zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
     /// This masked context's share of the batch loss.

@@ -13,7 +13,7 @@
 //!
 //! Differs from the paper: `bootstrap_across_turns = false` treats each turn as an episode, as in
 //! frameworks that train on single turns. A turn without tokens gets advantage 0; its reward goes
-//! to the last token before it or, if there is none, to the first turn with tokens.
+//! to the last token before it or, if no token precedes it, to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};

@@ -4,7 +4,7 @@
 //! At level `k = 1..=K`, turns with the same last `k` observations (or the same whole history, if
 //! it is shorter) form a cluster, and `A_k` standardizes step returns within it. The advantage is
 //! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over the levels at which the turn's
-//! cluster has at least two turns. The advantage is 0 if there is no such level.
+//! cluster has at least two turns. The advantage is 0 without such a level.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's

@@ -6,8 +6,8 @@
 //!
 //! Differs from the paper: a turn whose state is visited once keeps its raw entropy, as in the
 //! paper's Limitations section; `zero` and `exclude` are alternatives. If the IQR is below 1e-8,
-//! rounding errors would decide which turns are outliers, so there are none unless `literal` is
-//! set.
+//! rounding errors would decide which turns are outliers, so no turn is an outlier unless
+//! `literal` is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};

@@ -234,7 +234,7 @@ impl<'a> Texts<'_, 'a> {
 }
 
 /// Returns (previous action, observation) for each state, including the final one; action 0 means
-/// that there is none.
+/// that no action precedes the state.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,

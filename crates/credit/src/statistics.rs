@@ -39,7 +39,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Computes the moments; all are 0 if there are no values. The standard deviation is 0 if
+    /// Computes the moments; all are 0 for an empty slice. The standard deviation is 0 if
     /// `count` is at most `ddof`.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();

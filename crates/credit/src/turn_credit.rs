@@ -105,7 +105,7 @@ pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     credits
 }
 
-/// Returns the token-weighted mean credit, or the plain mean if there are no tokens.
+/// Returns the token-weighted mean credit, or the plain mean without tokens.
 fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
     let has_tokens = trajectory.response_tokens() > 0;
     let weight = |tokens: usize| if has_tokens { tokens as f64 } else { 1.0 };

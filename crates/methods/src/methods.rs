@@ -57,8 +57,8 @@ impl Methods {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// Returns a preset's settings, merged over those of the presets that it extends; `None` if
-    /// there is no such preset.
+    /// Returns a preset's settings, merged over those of the presets that it extends; `None` for
+    /// an unknown name.
     ///
     /// # Errors
     /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.

@@ -98,7 +98,7 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns `sum` divided by the number of tokens; 0 if there are none.
+    /// Returns `sum` divided by the number of tokens, or 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }

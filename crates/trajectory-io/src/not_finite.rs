@@ -3,7 +3,8 @@
 /// Words for non-finite numbers. The first one that matches is used.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Replaces non-finite numbers by null; returns `None` if there are none. Strings are unchanged.
+/// Replaces non-finite numbers by null; returns `None` if all numbers are finite. Strings are
+/// unchanged.
 ///
 /// # Errors
 /// Fails if `used` returns true for the path of such a number. A path consists of the keys that

@@ -33,7 +33,7 @@ const HELP: &str = "\
 /// Talk to a model.
 ///
 /// A model with a chat template replies to messages. A model without one (e.g. trained from
-/// scratch) continues the typed text, in which `\n` stands for a line break.
+/// scratch) continues the typed text, in which `\n` means a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (newest checkpoint) or a checkpoint.

@@ -41,9 +41,9 @@ pub enum Blocks {
     ///   lower-cased response; no other one may occur there. Without `"action":`, only the last
     ///   character is searched, because Python's `find` returns -1. `10` is removed from the text
     ///   before it is searched for `1`.
-    /// * `named` (search): the response is cut after the first closing tag of the first name or, if
-    ///   there is none, of the second name. The action is the first block with the first name or,
-    ///   if there is none, with the second; letter case is ignored. A response with several opening
+    /// * `named` (search): the response is cut after the first closing tag of the first name or, if it
+    ///   is missing, of the second name. The action is the first block with the first name or, if
+    ///   it is missing, with the second; letter case is ignored. A response with several opening
     ///   tags is malformed.
     Any,
     /// Search-R1's rules for `style = "named"`: the response is cut as for `any`; the action is

@@ -241,8 +241,8 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads the template from the file at the path `name` or, if there is none, the embedded
-    /// template of this name.
+    /// Loads the template from the file at the path `name` or, if it does not exist, the
+    /// embedded template of this name.
     ///
     /// # Errors
     /// Fails if neither exists or the file is invalid.

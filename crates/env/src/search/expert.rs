@@ -30,8 +30,8 @@ impl Expert {
     }
 
     /// Returns the next action. First come the planned searches whose passages were not seen yet
-    /// or, without a plan, one search for the question. Then comes the golden answer or, if there
-    /// is no plan and no passage contains it, `unknown`.
+    /// or, without a plan, one search for the question. Then comes the golden answer or, if it has
+    /// no plan and no passage contains the answer, `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {

@@ -73,7 +73,7 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the error that the original raises if an argument has the name of a parameter of its own
+/// Returns the error that the original raises if an argument is named like a parameter of its
 /// Python functions, such as `self`.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);

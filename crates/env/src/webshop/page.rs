@@ -182,7 +182,7 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Placeholder among the admissible actions, which stands for any search.
+/// Placeholder for any search in the admissible actions.
 pub(crate) const SEARCH: &str = "search[<your query>]";
 
 /// Returns the options as JSON with sorted keys, escaped for HTML.

@@ -7,7 +7,7 @@
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`, or only `text` after a
+//! PAGE means `text`, `text_rich`, `has_search_bar` and `clickables`, or only `text` after a
 //! purchase. Everything is compared byte for byte, except scores with an approximate type factor
 //! ([`super::reward::Judge::type_score`]).
 

@@ -171,7 +171,7 @@ impl Updates {
     }
 }
 
-/// Sends the pending sequences. Returns false if there are none to send.
+/// Sends the pending sequences. Returns false if none are pending.
 fn send(
     client: &Client,
     model: &RemoteModel,

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use turnwise_settings::Problem;
 
 struct Switched {
-    /// Name of the table; `[]` stands for each table of a list.
+    /// Name of the table; `[]` means each table of a list.
     table: &'static str,
     /// Keys that have no effect without the switch; empty: all other keys of the table.
     keys: &'static [&'static str],

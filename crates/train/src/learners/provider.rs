@@ -72,7 +72,7 @@ impl Openings<'_> {
 }
 
 /// Returns the exact prompt with the request's preamble, and the tokens to score. Returns `None` if
-/// there are no tokens to score, if the sequence exceeds `longest`, or if the prompt has no known
+/// nothing is to be scored, if the sequence exceeds `longest`, or if the prompt has no known
 /// opening after which to insert the preamble.
 fn scored_sequence(
     batch: &Batch,

@@ -26,8 +26,8 @@ const BROKEN: &str = ".broken-";
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run other than weights and optimizer. There is no generator state, because random
-/// draws depend only on coordinates.
+/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so
+/// no generator state is saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position.
@@ -153,7 +153,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if the run has none.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
@@ -182,8 +182,8 @@ pub(crate) fn latest_verified(
 /// Returns the checkpoint of a position, after verifying its files.
 ///
 /// # Errors
-/// If there is no such checkpoint, returns the positions that have one; if the checkpoint is
-/// damaged, returns what is wrong with it.
+/// If the checkpoint is missing, returns the positions that have one; if it is damaged, returns
+/// what is wrong with it.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {

@@ -33,7 +33,7 @@ pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
 /// Returns a checkpoint's folder by name: `best`, `step-12` or `sft-300`.
 ///
 /// # Errors
-/// Returns the existing names if there is no such checkpoint.
+/// Returns the existing names if the checkpoint is missing.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {

@@ -130,7 +130,7 @@ impl RunBuilder {
     /// config ([`ConfigSource::of_run`]) with overrides.
     ///
     /// # Errors
-    /// Fails if there is no run or checkpoint, if the config changes fixed settings, or if the
+    /// Fails if the run or its checkpoint is missing, if the config changes fixed settings, or if the
     /// environment's tasks have changed.
     pub fn resume(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, from, .. } = self;

@@ -26,7 +26,7 @@ pub(super) struct PlannedRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// There is no run, or only the leftovers of one that was killed while starting.
+    /// Nothing, or only the leftovers of a run that was killed while starting.
     Absent,
     /// The run has begun and can be resumed.
     Begun,

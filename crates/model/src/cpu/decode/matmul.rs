@@ -54,7 +54,7 @@ enum Stored {
 pub(super) struct Packed {
     inputs: usize,
     stored: Stored,
-    /// Bias, padded with zeros; empty if there is none.
+    /// Bias, padded with zeros; empty for a product without bias.
     bias: Vec<f32>,
     /// Number of outputs, rounded up to whole panels.
     pub(super) width: usize,

@@ -1,4 +1,4 @@
-//! Dropout whose mask is computed from each entry's coordinates, so there is no generator state.
+//! Dropout whose mask is computed from each entry's coordinates, so no generator state is kept.
 
 use crate::Real;
 
