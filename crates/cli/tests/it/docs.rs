@@ -324,3 +324,14 @@ fn the_commands_of_the_documentation_are_commands() {
     assert!(count > 100 && checked > 30, "{count} commands, {checked} with a config");
     assert_eq!(found, Vec::<String>::new());
 }
+
+/// The guide leaves out the imports and `main`.
+#[test]
+fn the_guide_shows_the_rust_environment_of_the_examples() {
+    let example = fs::read_to_string(root().join("examples/custom_environment.rs")).unwrap();
+    assert!(example.lines().count() <= 80);
+    let from = example.find("#[derive(Default)]").unwrap();
+    let to = example.find("#[allow(clippy::print_stdout").unwrap();
+    let page = fs::read_to_string(root().join("docs/own/world.md")).unwrap();
+    assert!(page.contains(example[from..to].trim_end()), "copy the example into docs/own/world.md");
+}
