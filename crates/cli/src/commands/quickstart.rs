@@ -104,7 +104,7 @@ fn summary(ui: &Ui, root: &Path, seconds: f64) {
     }
     ui::print(&format!("  finished in {:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0));
     ui::print(&format!(
-        "\n  where everything lies\n    \
+        "\n  files\n    \
          {root}/config.toml          what was run, every default spelled out\n    \
          {root}/metrics.jsonl        every number of every step (TensorBoard: tensorboard --logdir {root})\n    \
          {root}/trajectories/        every turn that was played, with its advantage\n    \
