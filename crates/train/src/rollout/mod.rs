@@ -7,6 +7,7 @@
 //! groups until the batch is full, [`EnvRunner::play`] runs one lane per sampler, and `Lane::play`
 //! samples responses and steps environments, slow ones on the threads of `EnvPool`.
 
+mod arguments;
 pub mod branch;
 pub mod compaction;
 pub mod continuations;

@@ -17,6 +17,7 @@ use turnwise_text::chat::{self, ChatFormat};
 
 use crate::TrainError;
 use crate::config::{Config, Layout, Registries};
+use crate::rollout::arguments::in_declared_order;
 use crate::rollout::observations::Results;
 use crate::rollout::pictures::PicturePrompts;
 use crate::setup;
@@ -226,9 +227,9 @@ impl Prompter<'_> {
 
     /// Returns a demonstrated action as the chat template formats it; `None` if the template
     /// rejects its calls, or if they cannot be parsed again.
-    fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
+    fn demonstrated_by(&self, chat: &ChatFormat, action: &str, tools: &[Tool]) -> Option<String> {
         let calls = calls_of_words(action);
-        let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
+        let arguments: Vec<String> = calls.iter().map(|call| in_declared_order(call, tools)).collect();
         let written: Vec<chat::Call<'_>> = calls
             .iter()
             .zip(&arguments)
@@ -243,7 +244,7 @@ impl Prompter<'_> {
     /// the first response of a sequence.
     pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
         if let Some(chat) = self.chat_with(tools)
-            && let Some(text) = self.demonstrated_by(chat, action)
+            && let Some(text) = self.demonstrated_by(chat, action, tools)
         {
             let mut ids = self.tokenizer.encode(&after_opening(chat.opening(), &text));
             ids.push(chat.close());
