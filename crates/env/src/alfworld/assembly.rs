@@ -351,7 +351,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Sets an empty slot. Fails if the slot already holds another value.
+/// Sets a slot to a value. Fails if the slot already holds another value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -37,7 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command. It may be inadmissible in the current state ([`Episode::admits`]).
+    /// Parses a command, even if it is inadmissible in the current state ([`Episode::admits`]).
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);

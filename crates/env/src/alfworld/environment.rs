@@ -81,7 +81,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Saves everything except the step limit.
+    /// Saves the episode, but not the step limit, which is a setting.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {

@@ -33,7 +33,7 @@ pub struct StepOutcome {
     pub progress: f64,
 }
 
-/// Episode of a game, without step limit.
+/// Episode of a game, without a step limit.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -105,17 +105,18 @@ impl Episode {
         self.won
     }
 
-    /// Returns the progress in `[0, 1]`, which is 1 only at the goal. The original has no such
+    /// Returns the progress in `[0, 1]`, which is 1 only at the goal. The original has no progress
     /// measure.
     ///
-    /// It is the fraction of these conditions that hold, for the object or receptacle that meets
-    /// the most:
-    /// * put: the object is in hand or in the target; it is in the target.
-    /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
-    ///   and in the target.
-    /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
-    /// * put two: of four points, two for each wanted object in the same receptacle and one for
-    ///   another in hand.
+    /// Progress is the fraction of the conditions that hold, for the object or receptacle that
+    /// meets the most. The conditions depend on the task type:
+    /// * put (2 conditions): the object is in hand or in the target; the object is in the target.
+    /// * clean, heat, cool (3 conditions): the object is treated; it is in hand or in the target;
+    ///   it is treated and in the target.
+    /// * look (3 conditions): the object is in hand; a lamp is on; a lamp that is on is at the
+    ///   agent's place.
+    /// * put two (4 points): two points for each wanted object in the same receptacle, and one for
+    ///   another wanted object in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }

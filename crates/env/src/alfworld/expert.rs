@@ -1,8 +1,8 @@
 //! Expert that sees only observations and admissible commands.
 //!
-//! It first searches the receptacles in which it expects the highest number of wanted objects per
-//! command ([`Prior`]). With [`SearchOrder::Listed`], it follows the order of the introduction
-//! instead.
+//! The expert first searches the receptacles in which it expects the highest number of wanted
+//! objects per command ([`Prior`]). With [`SearchOrder::Listed`], the expert follows the order in
+//! which the introduction lists the receptacles.
 
 use std::collections::BTreeSet;
 

@@ -6,15 +6,15 @@ use super::pddl::List;
 /// Task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskType {
-    /// Put an object somewhere.
+    /// Put an object into a target receptacle.
     PickAndPlace,
     /// Hold an object near a lamp that is on.
     LookInLight,
-    /// Clean an object and put it somewhere.
+    /// Clean an object and put it into a target receptacle.
     PickCleanThenPlace,
-    /// Heat an object and put it somewhere.
+    /// Heat an object and put it into a target receptacle.
     PickHeatThenPlace,
-    /// Cool an object and put it somewhere.
+    /// Cool an object and put it into a target receptacle.
     PickCoolThenPlace,
     /// Put two objects of a type into one receptacle.
     PickTwo,
@@ -209,7 +209,7 @@ fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> 
     }
 }
 
-/// Goal with those objects and receptacles of a game that can satisfy it.
+/// Goal of a game, with the objects and receptacles that can satisfy it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     pub(super) task_type: TaskType,

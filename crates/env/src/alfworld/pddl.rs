@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads a fact `(name argument ...)`. Returns false at the end of the list.
+    /// Reads the next fact `(name argument ...)`. Returns false at the end of the list of facts.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {

@@ -13,7 +13,8 @@ use super::{Episode, Game};
 struct Count {
     /// Number of objects of one type found in receptacles of one type.
     found: u64,
-    /// Number of receptacles of that type in the games that contain such an object.
+    /// Number of receptacles of the receptacle type, in games that contain an object of the object
+    /// type.
     searched: u64,
 }
 
@@ -24,8 +25,8 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Added to `found`. It is small, so that receptacles of types in which the object was never found
-/// are searched last.
+/// Added to `found`. The value is small, so that receptacles of types in which the object was never
+/// found are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {

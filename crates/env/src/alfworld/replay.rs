@@ -69,8 +69,8 @@ struct RecordedStep {
 /// `name` is the recording's name in error messages.
 ///
 /// # Errors
-/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences between
-/// episodes are not errors.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences from the
+/// recording are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

@@ -60,7 +60,7 @@ impl LongContext {
     /// Parses the package's module of padding constants.
     ///
     /// # Errors
-    /// Fails if it cannot be parsed or lacks a constant.
+    /// Fails if the module cannot be parsed or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

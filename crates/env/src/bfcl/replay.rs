@@ -31,11 +31,11 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. The order of its episodes matters, because in the original, an episode may
-/// change objects that later ones use.
+/// Replays a recording. The order of the recorded episodes matters, because in the original, an
+/// episode may change objects that later episodes use.
 ///
 /// # Errors
-/// Fails on a line that cannot be read or parsed, but not on differences.
+/// Fails on a line that cannot be read or parsed, but not on differences from the recording.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let package = Package::read(data, &BfclSet::ALL)?;
     let tasks: HashMap<&str, &BfclTask> = package.tasks.iter().map(|task| (task.id.as_str(), task)).collect();

@@ -5,8 +5,8 @@ use turnwise_core::ToolCall;
 use super::apis::Api;
 use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns a reply's calls. The result is empty, which ends the user's turn, if the reply is not a
-/// list of calls.
+/// Returns a reply's calls. If the reply is not a list of calls, the result is empty, which ends
+/// the user's turn.
 ///
 /// As in the package, quotes and brackets around the list are optional. Unlike in the package,
 /// positional arguments are kept.

@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-/// The tasks of BFCL, or generated ones.
+/// BFCL's own tasks, or generated tasks.
 ///
 /// A hash of the task number decides the split: `train` (50 %), `valid` (10 %) or `test` (40 %).
 /// The variants of a task in the four sets have the same number, so they share a split. Generated

@@ -1,4 +1,5 @@
-//! Coding tasks: fix a defect in a small repository. Hidden checks decide whether it is fixed.
+//! Coding tasks: fix a defect in a small repository. Hidden checks decide whether the defect is
+//! fixed.
 //!
 //! Only the tool `run` and the hidden checks execute code, in a sandbox (crate `turnwise-sandbox`,
 //! ADR 42). An episode's files are kept in memory and are part of its saved state.

@@ -110,7 +110,7 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &PYTHON, is_code)
 }
 
-/// Returns the variants of a Rust source, like [`mutants`]. Some of them do not compile.
+/// Returns the variants of a Rust source, like [`mutants`]. Some variants do not compile.
 pub(super) fn rust_mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &RUST, is_rust_code)
 }

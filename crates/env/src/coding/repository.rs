@@ -12,7 +12,7 @@ const LINE_WIDTH: usize = 400;
 /// Maximum total bytes of all files after an edit.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Content of a file. In JSON, it is a string or, if it is not UTF-8, a list of bytes.
+/// Content of a file. In JSON, UTF-8 content is a string, and other content is a list of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Content {

@@ -220,8 +220,8 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// Evaluates Python jobs. Returns `None` if they exceed the disk limit when written as JSON,
-    /// which may need six bytes per character.
+    /// Evaluates Python jobs. Returns `None` if the jobs exceed the disk limit when written as
+    /// JSON, which may need six bytes per character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);

@@ -7,7 +7,7 @@ pub enum Action {
     Search(String),
     /// The item of `click[..]` in lower case.
     Click(String),
-    /// Anything else, which has no effect.
+    /// Any other action, which has no effect.
     Other,
 }
 

@@ -23,7 +23,7 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Environment for the goals of a [`super::WebshopSet`].
 ///
-/// A purchase ends the episode (`terminated`) and brings its only reward
+/// A purchase ends the episode (`terminated`) and gives the episode's only reward
 /// ([`super::reward::Reward`]). Actions without effect also count towards the step limit.
 ///
 /// Progress is the fraction of the goal's attributes, options, price and type that the open product
@@ -177,7 +177,8 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Saves everything except the step limit. A finished episode cannot be saved.
+    /// Saves the episode, but not the step limit, which is a setting. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

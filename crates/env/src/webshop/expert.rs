@@ -1,9 +1,10 @@
 //! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
-//! It searches for words of the instruction and opens affordable products in the order of their
-//! ranks. A product whose title has none of these words is treated as ranked five places lower. If
-//! a title lacks some of the words, the expert reads the product's features; if these lack some
-//! too, it tries the next product. Near the step limit, it buys the best product seen.
+//! The expert searches for words of the instruction and opens affordable products in rank order. A
+//! product whose title has none of the instruction's words is treated as ranked five places lower.
+//! If a title lacks some of the words, the expert reads the product's features; if the features
+//! lack some too, it tries the next product. Near the step limit, the expert buys the best product
+//! seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -303,7 +304,7 @@ impl Wish {
     }
 
     /// Returns the offered option values that the instruction requests. For free-form instructions,
-    /// these are the values that occur in the text, except parts of longer ones.
+    /// the result is the values that occur in the text, except parts of longer values.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();

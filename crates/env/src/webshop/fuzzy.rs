@@ -1,13 +1,13 @@
 //! Fuzzy text comparison, equal to `token_set_ratio` of Python's thefuzz 0.20 and later.
 //!
 //! Let `i` be the words that both texts have, `a` the words of the first text only, and `b` those
-//! of the second text only. Each list is sorted and joined by spaces. The score is the maximum of
-//! `ratio(i + a, i + b)` and, if `i` is not empty, `ratio(i, i + a)` and `ratio(i, i + b)`, rounded
-//! half to even. It is 100 if `i` is not empty and `a` or `b` is empty. Here
-//! `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts inserted and deleted
-//! characters.
+//! of the second text only. The words of each list are sorted and joined by spaces. The score is
+//! the maximum of `ratio(i + a, i + b)` and, if `i` is not empty, `ratio(i, i + a)` and
+//! `ratio(i, i + b)`, rounded half to even. The score is 100 if `i` is not empty and `a` or `b` is
+//! empty. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts inserted and
+//! deleted characters.
 //!
-//! WebShop pins thefuzz 0.19, which also rounds intermediate results. Its scores can differ by 1.
+//! WebShop pins thefuzz 0.19, which also rounds intermediate results, so scores can differ by 1.
 
 use std::sync::LazyLock;
 

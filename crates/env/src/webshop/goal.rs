@@ -95,7 +95,7 @@ pub enum GoalKind {
 
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// Goals of a catalogue. Each takes 16 bytes; its full [`Goal`] is created on demand.
+/// Goals of a catalogue. Each goal takes 16 bytes; the full [`Goal`] is created on demand.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -126,8 +126,8 @@ impl Goals {
     ///
     /// `random` must be the generator that drew the prices, because the price limits continue its
     /// sequence. A price limit is the higher of two draws from the four multiples of 10 dollars
-    /// that follow the price and are below 1,000. With seed 42, the 1,000-product files yield
-    /// verl-agent's 6,910 goals, in its order.
+    /// that follow the price and are below 1,000. With seed 42, the 1,000-product files yield the
+    /// same 6,910 goals as verl-agent, in the same order.
     ///
     /// `most` is the maximum number of goals per product. `None` keeps all option combinations,
     /// like the original, but skips products with more than a million combinations

@@ -2,9 +2,9 @@
 //! memory.
 //!
 //! A file starts with a JSON line that contains the source and the number of goals. Little-endian
-//! u32 numbers follow. First come the product, number and price limit (in tens of dollars) of each
-//! goal, then the goals' indices sorted by product and number, then the goals' indices of each
-//! split.
+//! u32 numbers follow the JSON line. First come the product, number and price limit (in tens of
+//! dollars) of each goal, then the goals' indices sorted by product and number, then the goals'
+//! indices of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

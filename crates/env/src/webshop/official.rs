@@ -87,7 +87,7 @@ impl CatalogueReport {
     }
 }
 
-/// Returns the catalogue that a folder contains; if it contains both, the small one.
+/// Returns `Full` if a folder contains only the full catalogue, else `Small`.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
@@ -198,7 +198,7 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
 }
 
 /// Function that receives a line number, if known, and a product or the reason why it is invalid.
-/// It returns false to stop reading.
+/// The function returns false to stop reading.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
@@ -291,8 +291,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// Price of a product. Crawled files have texts such as `$9.99$12.50`, and search documents have
-/// numbers.
+/// Price of a product: a text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

@@ -39,9 +39,9 @@ fn without_nouns() -> String {
 impl WebshopSet {
     /// Opens a shop with the official files in a folder ([`official`]).
     ///
-    /// The 1,000 products are kept in memory. The full catalogue is converted on first use, and the
-    /// result is stored in `built` (default: `turnwise-shop` in the official folder). Delete that
-    /// folder if the official files change.
+    /// The small catalogue (1,000 products) is kept in memory. The full catalogue is converted on
+    /// first use, and the result is stored in `built` (default: `turnwise-shop` in the official
+    /// folder). Delete the folder `built` if the official files change.
     ///
     /// # Errors
     /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
@@ -78,7 +78,8 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop with generated products. Its files are built once, in a subfolder of `built`.
+    /// Opens a shop with generated products. The shop's files are built once, in a subfolder of
+    /// `built`.
     ///
     /// # Errors
     /// Fails if a built file is broken, `built` is not writable, or no product yields a goal.

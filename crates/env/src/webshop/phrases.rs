@@ -42,8 +42,8 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Returns the phrases. They include the ASINs of small catalogues, so that a policy can copy an
-/// ASIN with one token.
+/// Returns the phrases, including the ASINs of small catalogues, so that a policy can copy an ASIN
+/// with one token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

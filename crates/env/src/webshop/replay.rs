@@ -79,8 +79,8 @@ struct RecordedStep {
 /// recorded.
 ///
 /// # Errors
-/// Fails if a line is not a session, its goal is unknown or reading fails. Differences are not
-/// errors.
+/// Fails if a line is not a session, its goal is unknown or reading fails. Differences from the
+/// recording are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

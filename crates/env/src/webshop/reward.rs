@@ -224,16 +224,15 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// The list, unlike the set, keeps repeated nouns. The title score is 0.2 if the wanted title
-    /// has no nouns.
+    /// Repeated nouns count in the list of the wanted title's nouns, but not in the sets. The title
+    /// score is 0.2 if the wanted title has no nouns.
     ///
-    /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
-    /// both products have the same `query` or share two categories, or if the title score is above
-    /// 0.2; else 0.5.
+    /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise the factor is
+    /// 1 if both products have the same `query` or share two categories, or if the title score is
+    /// above 0.2; else 0.5.
     ///
-    /// Unless the nouns of both titles are known ([`super::nouns`]), all words except common
-    /// function words are compared instead of nouns, and `type_stand_in` is set if the titles
-    /// differ.
+    /// If the nouns of a title are unknown ([`super::nouns`]), all words except common function
+    /// words are compared instead. In this case, `type_stand_in` is set if the titles differ.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

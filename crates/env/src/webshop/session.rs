@@ -118,7 +118,7 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] for an impossible visit. Also fails if a search fails or a
+    /// Returns [`EnvError::State`] for an impossible visit, or another error if a search fails or a
     /// product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
@@ -174,8 +174,8 @@ impl Session {
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. If it returns [`Effect::Bought`], the caller must score the purchase and
-    /// call [`Session::close`] with the score.
+    /// Executes an action. If the result is [`Effect::Bought`], the caller must score the purchase
+    /// and call [`Session::close`] with the score.
     ///
     /// # Errors
     /// Fails if a search fails, a product cannot be read or [`Session::view`] fails.
@@ -263,7 +263,7 @@ impl Session {
     /// Returns the open page.
     ///
     /// # Errors
-    /// Fails after a [`Session::close`] without an open product.
+    /// Fails if [`Session::close`] was called without an open product.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {

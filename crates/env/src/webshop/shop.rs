@@ -41,12 +41,12 @@ impl Shop {
         self.shows_attributes
     }
 
-    /// Returns catalogue indices, best first.
+    /// Returns the catalogue indices of the products found, best first.
     ///
     /// As in the original, a query that starts with `<c>` lists the products of a category, and one
-    /// with `<q>` those of a product type. `<r>` lists every n-th product, whereas the original
-    /// picks random ones. `<a>`, which fails in the original's text environment, is treated as an
-    /// ordinary search.
+    /// with `<q>` those of a product type. `<r>` lists products at regular intervals, whereas the
+    /// original picks random products. `<a>`, which fails in the original's text environment, is
+    /// treated as an ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

@@ -43,7 +43,7 @@ pub struct StoreWriter<'a> {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file. It appears at `path` only when [`StoreWriter::finish`] is called.
+    /// Starts a file, which appears at `path` only when [`StoreWriter::finish`] is called.
     ///
     /// # Errors
     /// Fails if the parent folder is missing or not writable.

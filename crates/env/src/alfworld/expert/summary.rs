@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A summary lists the receptacles searched so far and the wanted objects with their receptacles.
-//! It also names the objects cleaned, heated or cooled for the task, and the object in hand.
+//! The summary also names the objects cleaned, heated or cooled for the task, and the object in
+//! hand.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;

@@ -2,7 +2,7 @@
 //!
 //! A **floor plan** is a room with receptacles, and with hidden probabilities of finding each
 //! object in them. A **game** draws its objects from these probabilities and poses a task of one of
-//! six types. Its shortest plan is replayed to check that the game can be won.
+//! six types. The game's shortest plan is replayed to check that the game can be won.
 //!
 //! `train` and `valid_seen` share floor plans. `valid_unseen` uses sets of furniture that training
 //! never uses, whatever the seed. Each game has its own random stream, but a game with the same

@@ -75,7 +75,7 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
 }
 
 /// Draws the floor plans of a room type. A hash of the furniture classifies one set in four as
-/// unseen. It does not depend on the seed, so seen and unseen plans never overlap.
+/// unseen. The hash does not depend on the seed, so seen and unseen plans never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

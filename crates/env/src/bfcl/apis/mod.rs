@@ -127,7 +127,7 @@ enum State {
 
 impl Instance {
     /// Creates an API in the start state that the scenario describes. `long` is the padding for
-    /// `long_context` tasks; `None` adds none.
+    /// `long_context` tasks; `None` adds no padding.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -228,8 +228,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that the original shares between all episodes of a process. Replays carry
-/// them over to the next episode; normal episodes start without them.
+/// Changes to objects that the original shares between all episodes of a process. Replays carry the
+/// changed objects over to the next episode; normal episodes start with unchanged objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

@@ -36,8 +36,8 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// Mentions of posts created without `mentions`. The original stores one list object in all of
-    /// them, so mentions added to one such post appear in the others.
+    /// Mentions of posts created without `mentions`. In the original, these posts share one list
+    /// object, so a mention added to one post appears in all of them.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

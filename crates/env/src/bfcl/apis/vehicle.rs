@@ -73,7 +73,7 @@ const DISTANCES: [(&str, &str, f64); 12] = [
     ("74532", "94016", 880.0),
 ];
 
-/// Key of each tire's pressure, the same in the state and in the scenario, with its default value.
+/// Key of each tire's pressure, in both the state and the scenario, and the default pressure.
 const TIRES: [(&str, f64); 4] = [
     ("frontLeftTirePressure", 32.0),
     ("frontRightTirePressure", 32.0),

@@ -4,7 +4,7 @@ use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
 use crate::bfcl::apis::SYMBOLS;
 use crate::python::values::{Dict, Value, dict};
 
-/// Number of [`SYMBOLS`] with stock data; these come first in the list.
+/// Number of stocks with data, which come first in [`SYMBOLS`].
 const COMPANIES: usize = 11;
 
 pub(super) fn trading(draw: &mut Draw) -> Scene {

@@ -27,8 +27,8 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Tasks read from files. Expected values of those of public data sets (`drafts`) are not evaluated
-/// yet.
+/// Tasks read from files. The expected values of tasks from public data sets (`drafts`) are not
+/// evaluated yet.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use turnwise_sandbox::{Command, Files, Outcome, Rust};
 
-/// Compiler flags for fast compilation and small programs. They select the linker `bfd`, because
-/// the linker bundled with newer compilers needs `/proc`, which the sandbox lacks.
+/// Compiler flags for fast compilation and small programs. The flags select the linker `bfd`,
+/// because the linker bundled with newer compilers needs `/proc`, which the sandbox lacks.
 pub(in super::super) const FLAGS: &str = "--edition 2021 -C debuginfo=0 -C opt-level=0 -C codegen-units=1 -C strip=debuginfo -C link-arg=-fuse-ld=bfd -A warnings";
 
 pub(in super::super) const PANIC: &str = "!panic";

@@ -11,7 +11,7 @@ use super::libraries::{Defect, LIBRARIES, Library};
 
 const TESTS: &str = "sh test.sh";
 
-/// Creates the Rust tasks. This needs no compiler, because the results of all calls are recorded.
+/// Creates the Rust tasks without a compiler, because the results of all calls are recorded.
 pub(in super::super) fn tasks(generator: &CodingGenerator) -> Vec<CodingTask> {
     let libraries = LIBRARIES.iter().filter(|library| generator.wants(library.name));
     libraries.flat_map(|library| tasks_of(generator, library)).collect()

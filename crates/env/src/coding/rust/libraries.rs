@@ -1,7 +1,7 @@
 //! Built-in Rust libraries with the calls that check them.
 //!
 //! Compiling a library with a defect takes 0.2 s, so each library has a file `record` with the
-//! results of its calls. A test recomputes these results.
+//! results of its calls. A test recomputes the recorded results.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ pub(in super::super) struct Defect {
     pub(in super::super) digest: String,
 }
 
-/// Recorded results of a library: the values of all calls and, by the digest of each defect, the
-/// index of the first call that fails and its wrong value (`None` if the call does not finish).
+/// Recorded results of a library's calls. For each defect (by digest), `failing` has the index of
+/// the first failing call and its wrong value (`None` if the call does not finish).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Record {
     pub(in super::super) values: Vec<String>,

@@ -1,12 +1,13 @@
 //! Generated products.
 //!
-//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of its four to
-//! seven attributes, the bullet points list all, the title one or two, and the description about
-//! half. One product in ten has no options, and one in ten has a price range. Each product has an
-//! instruction in the original's form and a free-form instruction, which may name option values.
+//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of a product's
+//! four to seven attributes, the bullet points list all, the title one or two, and the description
+//! about half. One product in ten has no options, and one in ten has a price range. Each product
+//! has an instruction in the original's form and a free-form instruction, which may name option
+//! values.
 //!
 //! The official catalogue has other words, longer descriptions and some products without an
-//! instruction. Only 42 % of its products have options.
+//! instruction. Only 42 % of the official products have options.
 
 mod text;
 mod vocabulary;

@@ -2,7 +2,7 @@
 //!
 //! Query files are JSON Lines with the key `query`. Recordings have lines
 //! `{"query", "tokens", "hits"}` with the analyzed terms of the query and hits
-//! `[asin, catalogue index, score]`. As in Anserini, scores have four decimals. Of equal scores,
+//! `[asin, catalogue index, score]`. As in Anserini, scores have four decimals. Among equal scores,
 //! each is printed a millionth lower than the one before it (`printed_scores`).
 
 use std::io::{BufRead, Write};
