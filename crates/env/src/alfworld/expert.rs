@@ -19,7 +19,8 @@ pub enum SearchOrder {
     /// The receptacles most likely to contain a wanted object first.
     #[default]
     Likely,
-    /// The order of the introduction, which is easier to imitate but takes more steps.
+    /// The order in which the introduction lists the receptacles, which is easier to imitate but
+    /// takes more steps.
     Listed,
 }
 

@@ -18,7 +18,7 @@ pub enum BfclDocuments {
     /// One line per function: typed parameters and a short description.
     #[default]
     Short,
-    /// Declared as tools in the prompt. A function added in a later turn is a JSON line in that
+    /// Tool declarations in the prompt. A function added in a later turn is a JSON line in that
     /// turn's observation.
     Tools,
     /// No documentation; the model must know the functions from `prompt.system` or from training.

@@ -25,13 +25,13 @@ pub struct BfclKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclSettings {
-    /// Folder `bfcl_eval` of the bfcl-eval package. If absent, tasks are generated.
+    /// Folder `bfcl_eval` of the bfcl-eval package. Default: generated tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// BFCL task sets.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
-    /// Generated tasks; ignored if `data` is set.
+    /// Settings of the generated tasks; ignored if `data` is set.
     pub generator: BfclGenerator,
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,

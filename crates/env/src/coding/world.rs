@@ -23,13 +23,13 @@ pub struct CodingKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
-    /// QuixBugs folder, or JSON lines of HumanEval, MBPP or `turnwise env generate coding`. If
-    /// absent, tasks are generated.
+    /// QuixBugs folder, or JSON lines of HumanEval, MBPP or `turnwise env generate coding`.
+    /// Default: generated tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Limits of commands and checks.
     pub limits: CodingLimits,
-    /// Generated tasks; ignored if `data` is set.
+    /// Settings of the generated tasks; ignored if `data` is set.
     pub generator: CodingGenerator,
     /// Expert for demonstrations.
     pub expert: CodingExpert,

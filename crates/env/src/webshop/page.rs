@@ -75,7 +75,7 @@ pub enum ObservationMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// Page text, as in verl-agent. With `observation = "text"`, this text does not show which
+    /// Page text, as in verl-agent. With `observation = "text"`, the page text does not show which
     /// options are selected.
     #[default]
     Page,

@@ -38,8 +38,8 @@ pub enum Splits {
     ByProduct,
     /// As in the original: the first 500 of the shuffled goals are `test`, the next 1,000 `eval`
     /// and the rest `train`, so splits share products. Unlike in the original, goals that recur in
-    /// a later split (`test` is the last) are removed. In the official 1,000 products, these are
-    /// two of `train` and one of `eval`.
+    /// a later split (`test` is the last) are removed. From the official 1,000 products, two
+    /// `train` goals and one `eval` goal are removed.
     Original,
     /// As in verl-agent: the first 500 of the shuffled goals are `test` and the rest `train`,
     /// except goals equal to a test goal. In verl-agent itself, each worker shuffles differently,
@@ -77,8 +77,8 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Which official catalogue to use. Default: the small one if its files exist, else the full
-    /// one.
+    /// Which official catalogue to use. Default: the small catalogue if its files exist, else the
+    /// full one.
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,

@@ -33,13 +33,13 @@ pub struct WebshopSettings {
     /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Which official catalogue to use. Default: the small one if its files exist, else the full
-    /// one.
+    /// Which official catalogue to use. Default: the small catalogue if its files exist, else the
+    /// full one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product. Default: one per combination of option values.
+    /// Maximum number of goals per product. Default: one goal per combination of option values.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
@@ -137,7 +137,7 @@ impl Default for WebshopCatalogue {
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
     /// Probability that the expert skips a requested option, drawn for each option. SFT imitates
-    /// these failures.
+    /// the resulting failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }

@@ -35,15 +35,15 @@ use scene::Scene;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles and 6-10 objects besides the task's, for policies of about a million
-    /// parameters.
+    /// 5-8 receptacles and 6-10 objects in addition to those of the task, for policies of about a
+    /// million parameters.
     #[default]
     Tiny,
-    /// 8-12 receptacles and 10-16 objects besides the task's.
+    /// 8-12 receptacles and 10-16 objects in addition to those of the task.
     Small,
-    /// 12-18 receptacles and 16-26 objects besides the task's.
+    /// 12-18 receptacles and 16-26 objects in addition to those of the task.
     Medium,
-    /// 15-30 receptacles and 24-45 objects besides the task's, as in official scenes.
+    /// 15-30 receptacles and 24-45 objects in addition to those of the task, as in official scenes.
     Full,
 }
 
@@ -90,7 +90,7 @@ pub struct GeneratorConfig {
     /// many floor plans, and `valid_seen` uses only floor plans on which a training game is played.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
-    /// Official names of the task types to generate. Games cycle through them.
+    /// Official names of the task types, through which the generated games cycle.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
     #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
