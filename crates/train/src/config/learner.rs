@@ -27,7 +27,7 @@ pub struct TinkerConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub base_model: Option<String>,
-    /// Adapter rank. The service sets the scale (SkyRL and Tinker: alpha = 32).
+    /// Adapter rank. The service sets the adapter's scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
     /// How the service averages a loss over tokens and sequences. A wrong setting is rejected when
@@ -58,7 +58,7 @@ impl Default for TinkerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReductionSetting {
-    /// The run measures it when it starts.
+    /// The averaging is measured at the start of the run.
     #[default]
     Auto,
     /// Sum over tokens and sequences (SkyRL on FSDP and Megatron, Tinker).

@@ -168,7 +168,7 @@ pub struct PromptConfig {
     /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`:
     /// apply it if the model has one.
     pub chat: AutoOnOff,
-    /// System message. Absent: the chat template may insert its own.
+    /// System message. Absent: the chat template may insert its own system message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// `enable_thinking` for chat templates that support it (Qwen3); `auto`: the template's
@@ -206,8 +206,8 @@ pub struct PolicyConfig {
     pub model: Option<PathBuf>,
     /// What trains the policy: this process or a service.
     pub learner: PolicyLearnerConfig,
-    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and a GPU
-    /// with compute capability 8.0 or newer).
+    /// Device for training and sampling: `cpu`, or `cuda` (needs a build with the feature `cuda`
+    /// and a GPU with compute capability 8.0 or newer).
     pub device: Device,
     /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
     /// `--dry-run` on a machine without the device.
@@ -217,8 +217,8 @@ pub struct PolicyConfig {
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`, as
     /// on GPUs.
     pub compute: Compute,
-    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. Off with
-    /// adapter dropout and on `cuda`.
+    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. Prefixes are
+    /// never shared with adapter dropout or on `cuda`.
     pub share_prefixes: bool,
     /// Train a LoRA adapter and freeze the model. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,8 +246,8 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Number of updates. 0: no SFT, unless `sft.data` is set; then as many updates as its `epochs`
-    /// need.
+    /// Number of updates. 0: no SFT or, if `sft.data` is set, as many updates as `sft.data.epochs`
+    /// needs.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Your own conversations. Absent: demonstrations of the environment.
@@ -257,7 +257,7 @@ pub struct SftConfig {
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
     /// Probability that an invalid action, which has no loss, is inserted before a step, so that
-    /// the policy sees failures. JSON-lines and server environments insert none.
+    /// the policy sees failures. JSON-lines and server environments insert no invalid actions.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,

@@ -20,10 +20,10 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// Leave them out of their group before credit assignment.
+    /// Leave failed trajectories out of their groups before credit assignment.
     #[default]
     Mask,
-    /// Sample them again with new seeds; drop them after too many failures.
+    /// Sample failed trajectories again with new seeds; drop them after too many failures.
     Resample,
 }
 
@@ -72,7 +72,8 @@ pub struct RolloutConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a blocking environment's reset or step, retries included; a batch of
-    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`.
+    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`
+    /// instead.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Maximum retries of a reset or step after transient failures, with increasing waits.

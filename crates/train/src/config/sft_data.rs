@@ -11,7 +11,7 @@ pub enum TrainOn {
     /// All assistant messages.
     #[default]
     All,
-    /// The last one of each conversation.
+    /// The last assistant message of each conversation.
     Last,
 }
 
@@ -26,7 +26,7 @@ pub struct SftDataConfig {
     /// Format of the file; `auto` detects it.
     #[schemars(length(min = 1))]
     pub format: String,
-    /// Passes over the conversations. They determine the number of updates if `sft.steps` is 0.
+    /// Passes over the conversations, which determine the number of updates if `sft.steps` is 0.
     #[schemars(range(min = 1, max = 100000))]
     pub epochs: u64,
     /// Fraction of conversations to hold out; 0: none.

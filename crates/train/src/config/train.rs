@@ -41,8 +41,8 @@ pub struct TrainConfig {
     #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: usize,
     /// Skip trajectories without a gradient: those with only zero advantages, if the loss has no KL
-    /// or entropy term. They still count in the loss's means. A minibatch without any gradient
-    /// makes no update.
+    /// or entropy term. Skipped trajectories still count in the loss's means. A minibatch without
+    /// any gradient makes no update.
     pub skip_zero_advantage: bool,
     /// Leave groups with equal returns out of the update, despite KL or entropy terms (HAS,
     /// appendix C). These groups still count in metrics, and a learned decomposer still trains on
@@ -70,13 +70,13 @@ pub struct TrainConfig {
     /// kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// A split of `eval.splits`: also keep the checkpoint with the highest success rate on it
-    /// (`turnwise eval RUN --checkpoint best`). Each new best evaluation writes a checkpoint.
+    /// A split of `eval.splits`: also keep the checkpoint with the highest success rate on this
+    /// split (`turnwise eval RUN --checkpoint best`). Each new best evaluation writes a checkpoint.
     /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write all trajectories of each step. This includes failed trajectories, but not those of
-    /// groups that the selection dropped.
+    /// Write all trajectories of each step, including failed ones, but not those of groups that the
+    /// selection dropped.
     pub save_trajectories: bool,
     /// Store how each credit stage changed each turn's advantage.
     pub explain: bool,
