@@ -1,6 +1,6 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
-//! [`Run`] is the complete loop. It writes to its [`RunDirectory`], from which it resumes
+//! [`Run`] is the complete loop. A run writes to its [`RunDirectory`], from which it resumes
 //! bit-identically, and sends messages to an [`Observer`]. The items that this page lists are
 //! stable. The modules in the folders below are internal to the workspace and left out of the
 //! documentation.

@@ -1,4 +1,4 @@
-//! The `[env]` table: keys common to all environments, and those of the chosen one.
+//! The `[env]` table: keys common to all environments, and keys of the chosen environment.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::registry::Registry;

@@ -18,8 +18,8 @@ pub(super) struct Layer {
 pub(super) struct Origins(BTreeMap<String, String>);
 
 impl Origins {
-    /// Returns the origin of a setting; if unknown, that of its table or of the first setting in
-    /// it.
+    /// Returns the origin of a setting; if unknown, the origin of its table or of the first setting
+    /// in the table.
     fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -81,8 +81,8 @@ impl Layer {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Merges a layer of higher precedence. Its plain values, lists, and tables with another `kind`
-    /// replace the existing ones as a whole.
+    /// Merges a layer of higher precedence. The layer's plain values, lists, and tables with
+    /// another `kind` replace existing values as a whole.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);

@@ -62,8 +62,8 @@ pub enum ConfigPurpose {
     /// `decomposer`, `critic`, `sft`, `train`, group selection) and the rules about them are
     /// ignored.
     Play,
-    /// Resuming a run from its `config.toml`. Its preset is not applied again, and some keys are
-    /// fixed.
+    /// Resuming a run from its `config.toml`. The config's preset is not applied again, and some
+    /// keys are fixed.
     Resume,
 }
 
@@ -155,7 +155,7 @@ fn merged(
     Ok(merged)
 }
 
-/// Returns the overrides' value of a key such as `env.kind`, if they set it.
+/// Returns the value that the overrides set for a key such as `env.kind`, if any.
 ///
 /// # Errors
 /// Fails on an invalid override.

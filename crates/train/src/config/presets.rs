@@ -46,7 +46,7 @@ pub(super) const METHOD_KEYS: [&str; 6] = [
     "rollout.overlong",
 ];
 
-/// Returns `quickstart`, which is a full config, and the method presets.
+/// Returns the names of the presets: the full config `quickstart` and the methods.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     let methods = Methods::builtin().presets().map(|preset| preset.name).collect::<Vec<_>>();
     std::iter::once(CONFIGS[0].0).chain(methods)

@@ -1,7 +1,8 @@
 //! The decomposer: an LLM judge, or TurnRD (HAS, algorithm 1).
 //!
 //! TurnRD's network does not change within a round, while rollouts fill the replay. At the end of
-//! the round, it is trained on the replay. A resume removes the records of steps that it repeats.
+//! the round, the network is trained on the replay. A resume removes the records of steps that it
+//! repeats.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Checks the judge's service. Called before SFT, because the judge is first needed after it.
+    /// Checks the judge's service. Called before SFT, because the judge is not used before RL.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };

@@ -66,7 +66,7 @@ pub trait PolicyLearner: Learner {
     /// Sets the reference to the policy at the start of RL, from the checkpoint in `start`.
     ///
     /// # Errors
-    /// Fails if unsupported, or if the checkpoint cannot be read.
+    /// Fails if reference policies are unsupported, or if the checkpoint cannot be read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
         Err(LearnError::Unsupported("a reference policy").into())
     }
@@ -254,7 +254,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// Sets the reference. With an adapter, the reference shares the base.
+    /// Sets the reference. With an adapter, the reference shares the policy's base model.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

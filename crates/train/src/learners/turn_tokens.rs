@@ -2,8 +2,8 @@
 //! 512).
 //!
 //! If the prompt contains the observation several times, as part of a history, the last occurrence
-//! is used. If it does not contain the observation, the last tokens since the previous response are
-//! used.
+//! is used. If the prompt does not contain the observation, the last tokens since the previous
+//! response are used.
 
 use std::ops::Range;
 

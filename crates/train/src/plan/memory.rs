@@ -75,7 +75,7 @@ impl MemoryReport {
     }
 
     /// Returns true if the machine's memory is at least 4/3 of what sampling and training need
-    /// together ([`MemoryPlan::sum`]). Always false if a device trains.
+    /// together ([`MemoryPlan::sum`]). Always false if the run trains on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)

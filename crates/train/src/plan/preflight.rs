@@ -38,7 +38,7 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,
-    /// Whether this process trains the policy. If so, `memory` applies to this machine.
+    /// Whether this process trains the policy, so that `memory` applies to this machine.
     pub trained_here: bool,
     /// Bytes in the folder shared with the servers (`rollout.engine.adapter_dir`), if all weights
     /// are sent to them.
@@ -88,7 +88,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Checked here because sampling would reject a longer context only after SFT.
+/// Rejects a context longer than the model's, which sampling would reject only after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {

@@ -40,7 +40,7 @@ fn trajectories_of_a_step(config: &Config) -> usize {
     config.rollout.tasks_per_step * oversample * config.rollout.group_size
 }
 
-/// `drawn`: height and width of pictures, if known.
+/// `drawn` is the height and width of pictures, if known.
 pub(super) fn settings(
     config: &Config,
     registries: &Registries,
@@ -114,8 +114,8 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Returns the bytes of one version of the weights in f32. The folder never has two versions,
-/// because the previous one is deleted first.
+/// Returns the bytes of one version of the weights in f32. The shared folder never has two
+/// versions, because the previous version is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }

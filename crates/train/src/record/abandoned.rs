@@ -14,7 +14,7 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/`. This includes evaluations
+/// Moves trajectories and evaluations after a position to `abandoned/N/`, including evaluations
 /// started by hand (`turnwise eval --output RUN/FOLDER/`).
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;

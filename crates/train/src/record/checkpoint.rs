@@ -1,7 +1,7 @@
 //! Checkpoints: written to a temporary folder, then renamed, and never overwritten.
 //!
-//! The last file, `COMPLETE`, lists all others with size and CRC-32C. Checkpoints whose files do
-//! not match this list are skipped.
+//! The last file, `COMPLETE`, lists all other files with size and CRC-32C. Checkpoints whose files
+//! do not match this list are skipped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -92,14 +92,14 @@ impl Checkpoint {
     /// Reads `state.json`.
     ///
     /// # Errors
-    /// Fails if it is missing or invalid.
+    /// Fails if `state.json` is missing or invalid.
     pub fn state(&self) -> Result<CheckpointState, TrainError> {
         read_state(&self.path)
     }
 }
 
-/// Writes a checkpoint; `fill` writes policy and optimizer. An existing complete one is kept,
-/// because runs are deterministic.
+/// Writes a checkpoint; `fill` writes policy and optimizer. An existing complete checkpoint is
+/// kept, because runs are deterministic.
 ///
 /// # Errors
 /// Fails if `fill` or I/O fails; an existing checkpoint is then unchanged.
@@ -153,7 +153,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if the run has none.
+/// Fails if the run has no complete checkpoint.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
@@ -162,7 +162,7 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
 /// checkpoint that is broken.
 ///
 /// # Errors
-/// Fails if there is no such checkpoint.
+/// Fails if no checkpoint has correct checksums.
 pub(crate) fn latest_verified(
     run: &RunDirectory,
     mut report: impl FnMut(String),

@@ -28,11 +28,11 @@ pub use crate::record::position::{Phase, Position};
 pub enum RunStatus {
     /// A process is working on the run, or was killed before it could record another state.
     Running,
-    /// Stopped, and can be resumed.
+    /// The run stopped early and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,
-    /// Ended with an error, which `Status::reason` states.
+    /// The run ended with an error, which `Status::reason` states.
     Failed,
 }
 

@@ -87,7 +87,7 @@ impl Learning {
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }
 
-    /// Adds a step's metrics and, if it has any, one of its invalid responses
+    /// Adds a step's metrics and, if any, one of the step's invalid responses
     /// ([`unread_response`]).
     pub fn push(&mut self, metrics: &Metrics, unread: Option<String>) {
         self.steps.push(Numbers::of(metrics));

@@ -1,5 +1,5 @@
-//! `run.lock` allows only one process per run. The system releases it when the process ends or is
-//! killed.
+//! `run.lock` allows only one process per run. The operating system releases the lock when the
+//! process ends or is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::record::directory::create_folders;
 /// Lock file name.
 pub const LOCK: &str = "run.lock";
 
-/// Locks a run directory until dropped. The file contains the process id.
+/// Locks a run directory until dropped. The lock file contains the process id.
 #[derive(Debug)]
 pub struct RunLock {
     /// `None` if the file system has no locks.

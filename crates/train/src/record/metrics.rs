@@ -77,8 +77,8 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes the metrics. Call this before writing a checkpoint: a resume from the checkpoint
-    /// does not repeat earlier steps.
+    /// Flushes the metrics. Must be called before writing a checkpoint, because a resume from the
+    /// checkpoint does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(lines[2].metrics.get("loss/policy"), Some(0.1));
     }
 
-    /// The second process repeated the last step.
+    /// A run whose second process repeated the last step.
     fn run_of_two_processes() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(folder.path()).unwrap();

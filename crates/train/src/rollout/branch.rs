@@ -17,8 +17,7 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The trajectory before the state. Of its token ids, only those that later prompts need are
-    /// kept.
+    /// The trajectory before the state, with only the token ids that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,

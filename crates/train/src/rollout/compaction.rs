@@ -1,16 +1,16 @@
 //! Compaction: the policy writes a summary that replaces earlier turns (`prompt.compact_after`).
 //!
 //! If the next action's prompt would exceed `compact_after` tokens, the policy first writes a
-//! summary. This turn ([`turnwise_core::TurnKind::Compaction`]) has tokens, log-probs and credit,
-//! but no environment step. The next action begins a new sequence:
+//! summary. The turn of the summary ([`turnwise_core::TurnKind::Compaction`]) has tokens, log-probs
+//! and credit, but no environment step. The next action begins a new sequence:
 //!
 //! ```text
 //! sequence 0:  first prompt, action, observation, action, observation + request, SUMMARY
 //! sequence 1:  first prompt with the summary and the newest observation, action, observation, action, ...
 //! ```
 //!
-//! Both sequences train on their sampled tokens. At most one compaction precedes an action, even if
-//! the new prompt is still too long.
+//! Both the old and the new sequence are trained on their sampled tokens. At most one compaction
+//! precedes an action, even if the new prompt is still too long.
 
 use turnwise_core::{Reasoning, Tool};
 use turnwise_env::prompt::{Compacted, PromptView};

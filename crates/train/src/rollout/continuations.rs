@@ -20,7 +20,7 @@ use crate::TrainError;
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
-    /// Number of turns that start here.
+    /// Number of turns that start in this state.
     pub uses: usize,
     asked: usize,
     /// Return of each continuation that did not fail, in order.

@@ -108,8 +108,8 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. Tools and calls that it does not support become
-    /// text.
+    /// Converts messages for the chat template. Tools and calls that the template does not support
+    /// become text.
     fn messages(
         &self,
         chat: &ChatFormat,

@@ -38,8 +38,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token of a one-byte stop string, if no other token contains that byte. Sampling then
-/// needs no decoding.
+/// Returns the token of a one-byte stop string, if no other token contains that byte. Sampling that
+/// stops at this token needs no decoding.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =

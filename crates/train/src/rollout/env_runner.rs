@@ -52,7 +52,7 @@ pub struct Rollout<'a> {
     /// Maximum number of times to resample a trajectory that failed for reasons other than the
     /// policy.
     pub max_resamples: u64,
-    /// Set by the caller to stop early.
+    /// Flag that the caller sets to stop the rollout early.
     pub stop: &'a AtomicBool,
 }
 

@@ -1,9 +1,9 @@
-//! Trajectories that failed for reasons other than the policy: they would distort their groups'
-//! mean and deviation.
+//! Handles trajectories that failed for reasons other than the policy. Such trajectories would
+//! distort their groups' mean and deviation.
 //!
-//! With [`crate::config::OnError::Resample`], they are sampled again. Trajectories without a
-//! successful attempt are removed from their groups before reward shaping, but trajectory files
-//! keep them.
+//! With [`crate::config::OnError::Resample`], failed trajectories are sampled again. Trajectories
+//! without a successful attempt are removed from their groups before reward shaping, but trajectory
+//! files keep them.
 
 use turnwise_core::{Group, StopReason, Trajectory};
 

@@ -1,5 +1,5 @@
-//! Checks first prompts against the context and `prompt.compact_after`. Runs before SFT, which may
-//! take hours.
+//! Checks first prompts against the context and `prompt.compact_after`. The check runs before SFT,
+//! which may take hours.
 
 use std::time::{Duration, Instant};
 

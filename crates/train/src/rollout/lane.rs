@@ -28,7 +28,7 @@ use crate::rollout::prompting::Prompter;
 struct Live {
     job: usize,
     request: RequestId,
-    /// `None` while a call runs, and after the environment failed.
+    /// `None` while an environment call runs, and after the environment failed.
     environment: Option<Box<dyn Environment>>,
     trajectory: Trajectory,
     observation: Observation,
@@ -232,7 +232,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns the sampling parameters. A task's smaller limit applies to actions, not to
+    /// Returns the sampling parameters. A task's smaller token limit applies to actions, not to
     /// summaries.
     fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();

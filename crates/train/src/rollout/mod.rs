@@ -3,9 +3,9 @@
 //! Trajectories are assigned to lanes by their index in the batch. Each lane has its own sampler
 //! and thread, so samples do not depend on timing or the number of processors.
 //!
-//! In training, `RolloutQueue::next` starts rollouts on threads, `SamplingJob::run` plays rounds of
-//! groups until the batch is full, [`EnvRunner::play`] runs one lane per sampler, and `Lane::play`
-//! samples responses and steps environments, slow ones on the threads of `EnvPool`.
+//! In training, `RolloutQueue::next` starts rollouts on threads, and `SamplingJob::run` plays
+//! rounds of groups until the batch is full. [`EnvRunner::play`] runs one lane per sampler.
+//! `Lane::play` samples responses and steps environments, slow ones on the threads of `EnvPool`.
 
 mod arguments;
 pub mod branch;
@@ -63,7 +63,7 @@ pub struct Job {
     /// its own seeds.
     pub attempt: u64,
     /// State to continue from, instead of the task's start. The trajectory includes the turns
-    /// before it.
+    /// before the state.
     pub branch: Option<Arc<Branch>>,
 }
 
@@ -140,8 +140,8 @@ pub(crate) fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Passes each finished trajectory to `done` on its sampler's thread instead of collecting all,
-/// which saves memory. Returns false if stopped.
+/// Passes each finished trajectory to `done` on its sampler's thread instead of collecting all
+/// trajectories, which saves memory. Returns false if stopped.
 pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -195,7 +195,7 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Decrements the count when its thread ends, even by a panic.
+/// Decrements the count of running threads when a thread ends, even by a panic.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {

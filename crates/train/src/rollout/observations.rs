@@ -19,7 +19,7 @@ pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tok
     observation
 }
 
-/// Turns the text parts of an observation into one result of `call`. If a part already is a result
+/// Turns the text parts of an observation into one result of `call`. If a part is already a result
 /// of this call, returns the parts unchanged.
 pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);

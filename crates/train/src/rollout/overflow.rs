@@ -7,8 +7,8 @@ use crate::record::observer::{Event, Observer};
 
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Number of sampled trajectories and of those that overflowed. Includes trajectories of groups
-/// that the selection drops, because overflowing groups often fail as a whole.
+/// Numbers of sampled and of overflowed trajectories. Includes trajectories of groups that the
+/// selection drops, because overflowing groups often fail as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflows {
     sampled: usize,

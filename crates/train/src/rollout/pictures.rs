@@ -57,7 +57,7 @@ impl PicturePrompts {
     /// `prompt.pictures` is not set.
     ///
     /// # Errors
-    /// Returns the key if the model has no tower or the environment draws no pictures.
+    /// Names the invalid key if the model has no vision tower or the environment draws no pictures.
     pub fn new(config: &Config, vision: Option<&VisionConfig>) -> Result<Option<Self>, TrainError> {
         if !config.prompt.pictures {
             return Ok(None);

@@ -24,7 +24,7 @@ pub(crate) struct EnvCalls {
     pub timeout: Duration,
     /// Maximum retries after a transient failure.
     pub retries: u32,
-    /// Wait before the first retry, doubled for each later one.
+    /// Wait before the first retry, doubled for each later retry.
     pub backoff: Duration,
 }
 

@@ -165,7 +165,7 @@ impl Prompter<'_> {
     ///
     /// # Errors
     /// Fails if the chat template rejects the observation, cannot continue after a reply, or closes
-    /// this reply differently from others. Never fails without a chat format, or with an open
+    /// the reply differently from other replies. Never fails without a chat format, or with an open
     /// reply.
     pub fn between(
         &self,

@@ -1,8 +1,8 @@
 //! Rollouts that run while the policy is updated (`rollout.max_staleness`).
 //!
 //! When step `k` waits for its rollout, all rollouts up to that of step `k + max_staleness` have
-//! already started, each with the weights at its start, so training does not depend on timing. No
-//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts.
+//! already started. Each rollout uses the weights at its start, so training does not depend on
+//! timing. No rollout crosses a periodic checkpoint, so a resume starts the same rollouts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct RolloutQueue {
 
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
-    /// Whether credit compares the trajectories of a group, so that a single one is useless.
+    /// Whether credit compares the trajectories of a group, so that a single trajectory is useless.
     pub(crate) compares_groups: bool,
     pub(crate) state_values: Option<StateValues>,
 }

@@ -46,8 +46,8 @@ pub(crate) struct SamplingJob {
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Number of trajectories that did not fail. The next two fields are their number of successes
-    /// and the sum of their returns.
+    /// Number of trajectories that did not fail; `solved` counts their successes, and `reward` sums
+    /// their returns.
     trajectories: f64,
     solved: f64,
     reward: f64,

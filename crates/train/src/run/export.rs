@@ -161,7 +161,8 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Returns the name of an adapter's base. A run's own copy is named by its absolute path.
+/// Returns the name of an adapter's base. A copy of the base in a run directory is named by its
+/// absolute path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();

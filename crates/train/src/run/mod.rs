@@ -46,7 +46,7 @@ pub use shared_warm_start::warm_start_settings;
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// Stopped early, after writing a checkpoint.
+    /// The run stopped early, after writing a checkpoint.
     Interrupted,
 }
 

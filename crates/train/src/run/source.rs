@@ -43,7 +43,7 @@ pub trait PolicySource {
     /// Rejects configs whose policy or samplers this source cannot create; called first.
     ///
     /// # Errors
-    /// Returns the setting and a fix.
+    /// Returns the invalid setting and a fix.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         native(config)?;
         match config.rollout.engine {

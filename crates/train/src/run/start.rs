@@ -38,10 +38,10 @@ impl RunBuilder {
     /// Runs all checks of [`RunBuilder::start`] or [`RunBuilder::start_from`], but writes nothing.
     ///
     /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
-    /// Other missing parts (weights, the device) are listed.
+    /// The result lists other missing parts (weights, the device).
     ///
     /// # Errors
-    /// Fails like the run's start.
+    /// Fails like [`RunBuilder::start`] or [`RunBuilder::start_from`].
     pub fn preflight(
         &self,
         other: Option<&Path>,
@@ -57,7 +57,8 @@ impl RunBuilder {
     /// Starts a run in a new directory.
     ///
     /// # Errors
-    /// Fails if something prevents the run. All checks come before any long work.
+    /// Fails if a check rejects the run, or if a part of the run cannot be created. All checks come
+    /// before any long work.
     pub fn start(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };

@@ -11,8 +11,8 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Registries, Validity};
 
-/// Returns the configured template: a registered one, or one from a file. It includes pictures if
-/// `prompt.pictures` is set.
+/// Returns the configured template: a registered one, or one from a file. The template includes
+/// pictures if `prompt.pictures` is set.
 ///
 /// # Errors
 /// Fails if the template is missing or invalid, or if it lacks a section for pictures.
@@ -42,7 +42,7 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 /// # Errors
 /// Fails in these cases:
 /// * A required chat format is missing, or the layout does not support it.
-/// * `prompt.thinking` is set, and the chat template has no such switch.
+/// * `prompt.thinking` is set, and the chat template has no switch for thinking.
 /// * `prompt.system` or `prompt.thinking` is set without a chat format.
 /// * Servers or a service would stop at a stop string in the reasoning.
 pub fn chat(

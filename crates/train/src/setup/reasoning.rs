@@ -9,7 +9,8 @@ use turnwise_text::chat::ChatFormat;
 use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
 
 /// Returns the reasoning tags after which actions are parsed, and the chat format's opening if it
-/// starts the reasoning. `None` for templates that parse actions anywhere (`response.blocks`).
+/// starts the reasoning. Returns `None` for templates that parse actions anywhere
+/// (`response.blocks`).
 pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
     let rules = template.rules();
     let is_read_behind = match rules.style {
@@ -22,7 +23,8 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns whether this process samples; only its engine ignores stop strings in reasoning.
+/// Returns whether this process samples. Only the engine of this process ignores stop strings in
+/// reasoning.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }

@@ -40,7 +40,7 @@ pub struct SftSummary {
     /// Training sequences: one per conversation, or several if the chat template rewrites earlier
     /// replies.
     pub sequences: usize,
-    /// Tokens in these sequences.
+    /// Tokens in the training sequences.
     pub tokens: usize,
     /// Tokens with a loss.
     pub trained_tokens: usize,

@@ -23,7 +23,7 @@ pub struct SftSequence {
     /// For each token of the spans, whether it is part of an imitated action.
     pub action: Vec<bool>,
     /// For each token of the spans, whether it contributes to the loss. Invalid actions inserted
-    /// into a demonstration do not.
+    /// into a demonstration do not contribute.
     pub kept: Vec<bool>,
 }
 

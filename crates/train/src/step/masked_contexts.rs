@@ -38,9 +38,9 @@ impl MaskedPrompts<'_> {
     /// layouts, because only this form can omit the goal or the history. The history of a
     /// concatenated sequence is everything since the last summary.
     ///
-    /// An agent's request keeps its system messages, newest messages and tools. Its goal is the
-    /// messages before the first assistant message, and its history is the messages between those
-    /// and the newest ones.
+    /// An agent's request keeps its system messages, newest messages and tools. The request's goal
+    /// is the messages before the first assistant message, and its history is the messages between
+    /// the goal and the newest messages.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].

@@ -212,8 +212,9 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
 }
 
 /// Returns the sum of the absolute advantages in groups with equal returns, as a fraction of the
-/// sum over all groups. Advantages in such groups come from differences such as a discount or an
-/// invalid-action penalty, so a high fraction means that the method amplifies these differences.
+/// sum over all groups. Advantages in groups with equal returns come from differences such as a
+/// discount or an invalid-action penalty, so a high fraction means that the method amplifies these
+/// differences.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -257,8 +258,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. The two
-/// differ in numerics and, with `rollout.max_staleness`, in their weights.
+/// Returns the KL (k3) between sampler and learner, measured on the first few trajectories. Sampler
+/// and learner differ in numerics and, with `rollout.max_staleness`, in their weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<&TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

@@ -108,8 +108,8 @@ pub struct TrainingSequence<'a> {
     pub masked_contexts: Vec<(usize, &'a TokenSequence)>,
     /// The critic's old values and targets, one per response token.
     pub values: Option<(&'a [f64], &'a [f64])>,
-    /// Whether the sequence has a gradient. If false, it gets no forward pass, but still counts in
-    /// the loss's means.
+    /// Whether the sequence has a gradient. A sequence without a gradient gets no forward pass, but
+    /// still counts in the loss's means.
     pub has_gradient: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct SetInputs<'a> {
     pub skip_zero: bool,
     /// Leave out groups with equal returns.
     pub skip_equal_groups: bool,
-    /// Filter for truncated or looping trajectories; those that it drops get no forward pass.
+    /// Filter for truncated or looping trajectories; dropped trajectories get no forward pass.
     pub filter: Option<&'a CompactFilterConfig>,
 }
 

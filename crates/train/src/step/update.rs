@@ -32,7 +32,7 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// Number of tokens saved by computing shared prefixes only once.
     pub shared_tokens: usize,
-    /// Number of response tokens in sequences without a gradient. They are neither computed nor
+    /// Number of response tokens in sequences without a gradient, which are neither computed nor
     /// clipped.
     pub left_out_tokens: usize,
     /// Metrics of the gradient scaling by name, averaged over updates.
@@ -44,9 +44,9 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient, computed from the mean KL per token in nats. This is
-    /// `in_reward` (the KL subtracted from the rewards) if it is set, and otherwise the KL measured
-    /// during the updates.
+    /// Returns the next step's KL coefficient, computed from the mean KL per token in nats. The
+    /// mean KL is `in_reward` (the KL subtracted from the rewards) if it is set, and otherwise the
+    /// KL measured during the updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -90,7 +90,7 @@ impl UpdateReport {
 /// `at`.
 ///
 /// # Errors
-/// Fails on NaN or infinity; if it is found before the update, the update is not applied.
+/// Fails on NaN or infinity, before the update is applied if possible.
 pub(crate) fn update(
     set: &[TrainingTrajectory<'_>],
     loss: &Loss,
