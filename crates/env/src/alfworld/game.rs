@@ -12,14 +12,14 @@ pub struct ReceptacleId(pub(super) u16);
 pub struct ObjectId(pub(super) u16);
 
 impl ReceptacleId {
-    /// Returns the index in [`Game::receptacles`].
+    /// Returns the receptacle's index in [`Game::receptacles`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl ObjectId {
-    /// Returns the index in [`Game::objects`].
+    /// Returns the object's index in [`Game::objects`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -129,7 +129,7 @@ pub(super) struct World {
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Position of each name in `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// For each receptacle, then each object, the index of its type in `types`.
+    /// Index in `types` of each receptacle's type, then of each object's type.
     pub(super) type_of: Box<[u16]>,
     /// Type names in lower case, without the suffix `type`.
     pub(super) types: Strings,
@@ -142,7 +142,7 @@ pub(super) struct World {
     /// For each receptacle, the set of objects that fit into it (`canContain`).
     pub(super) accepts: Box<[u64]>,
     /// Pairs `(vessel, content)` of objects inside other objects (`inReceptacleObject`), in
-    /// ascending order. They never change.
+    /// ascending order. The pairs never change.
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }

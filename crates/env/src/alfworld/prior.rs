@@ -68,7 +68,8 @@ impl Prior {
     }
 
     /// Returns the expected number of objects of this type in a receptacle of this type, if the
-    /// scene contains the object: `(found + 0.02) / (searched + 1)`.
+    /// scene contains the object. The estimate is `(found + 0.02) / (searched + 1)`, with the
+    /// numbers of objects found and of receptacles searched.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();

@@ -20,8 +20,8 @@ use crate::saved::SavedEpisode;
 ///
 /// A reply's calls are executed, and the observation lists their results. A reply without calls
 /// ends the user's turn. An episode terminates after the last user turn, or after more than
-/// [`max_steps`](super::BfclOptions::max_steps) replies with calls in one user turn; at the turn
-/// limit, it is truncated. The last reply gets reward 1 if all user turns passed.
+/// [`max_steps`](super::BfclOptions::max_steps) replies with calls in one user turn. An episode at
+/// the turn limit is truncated. The last reply gets reward 1 if all user turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,

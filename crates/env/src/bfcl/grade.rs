@@ -39,7 +39,7 @@ impl Grader {
     }
 
     /// Grades the turn that has ended. A turn without gold calls always passes; changes that the
-    /// model makes in it count in the next turn with gold calls.
+    /// model makes in such a turn count in the next turn with gold calls.
     pub(crate) fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();

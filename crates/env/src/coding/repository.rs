@@ -43,7 +43,7 @@ impl Content {
 #[serde(transparent)]
 pub struct Repository(BTreeMap<String, Content>);
 
-/// Where to edit.
+/// Place of an edit in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A text that occurs exactly once.

@@ -61,8 +61,8 @@ pub(super) struct FloorPlan {
 /// Maximum number of floor plans per room type; with more, two plans would have the same number.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors that randomly change the household's receptacle weights. They are constants, because the
-/// results of `exp` differ between math libraries.
+/// Factors that randomly change the household's receptacle weights. The factors are constants,
+/// because the results of `exp` differ between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Maximum number of times that a floor plan is redrawn before a duplicate is accepted.

@@ -226,8 +226,8 @@ impl Real {
     }
 }
 
-/// Rounds to `digits` digits, half to even. Returns true if the rounding carries into a new first
-/// digit, as in `999` to `100`.
+/// Rounds a decimal number to `digits` digits, half to even. Returns true if the rounding carries
+/// into a new first digit, as in `999` to `100`.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');

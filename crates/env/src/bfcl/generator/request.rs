@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-/// Start state of an API, and requests to it that do not depend on each other.
+/// Start state of an API, and requests to the API that do not depend on each other.
 pub(super) struct Scene {
     pub(super) config: Dict,
     pub(super) requests: Vec<Request>,

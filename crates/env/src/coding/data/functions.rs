@@ -78,7 +78,7 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Returns the calls and their expected values, or `None` if any assertion has another form than
+/// Returns the calls and their expected values, or `None` if any assertion has a form other than
 /// `assert call == value`.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
