@@ -86,7 +86,7 @@ impl Goal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GoalKind {
-    /// Generated, one per combination of option values.
+    /// Generated instructions, one per combination of option values.
     #[default]
     Synthetic,
     /// Written by people.

@@ -39,8 +39,8 @@ pub enum BfclLevel {
     Easy,
     /// Two requests to one API; some needed values must first be looked up by other calls.
     Medium,
-    /// Two or three requests to two APIs; the model sees more functions that it does not need than
-    /// at the other levels.
+    /// Two or three requests to two APIs; the model sees more unneeded functions than at the other
+    /// levels.
     Hard,
 }
 
