@@ -46,7 +46,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Finds the last occurrence of `words`; its first and last token may include other text.
+/// Finds the last occurrence of `words`; the first and last token found may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

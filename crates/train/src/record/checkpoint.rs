@@ -26,8 +26,8 @@ const BROKEN: &str = ".broken-";
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so
-/// no generator state is saved.
+/// State of a run other than weights and optimizer. Random draws are seeded from indices such as
+/// the step, so no generator state is saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position.
@@ -182,8 +182,8 @@ pub(crate) fn latest_verified(
 /// Returns the checkpoint of a position, after verifying its files.
 ///
 /// # Errors
-/// If the checkpoint is missing, returns the positions that have one; if it is damaged, returns
-/// what is wrong with it.
+/// If the checkpoint is missing, returns the positions that have checkpoints; if it is damaged,
+/// returns what is wrong with it.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {

@@ -17,7 +17,7 @@ const MOST: f64 = 0.9;
 /// Smallest fall of the success rate that can cause a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns that must have a problem for it to be named as a likely cause.
+/// Fraction of turns that must have a problem before the problem is named as a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;

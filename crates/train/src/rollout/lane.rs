@@ -1,8 +1,8 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
 //! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place, others in
-//! [`super::pool`]. The order of results only affects batching, because seeds come from
-//! coordinates.
+//! [`super::pool`]. The order of results only affects batching, because seeds are derived from
+//! indices such as the step.
 
 mod prompts;
 

@@ -18,7 +18,8 @@ use crate::step::masked_contexts::{MaskedPrompts, MaskedTurns};
 /// The sequences to train on, which borrow the step's batch and credit.
 pub(crate) struct TrainingSet<'a> {
     pub(crate) trajectories: Vec<TrainingTrajectory<'a>>,
-    /// `None` if there is no masked-context pass.
+    /// Number of outlier turns whose masked sequence was left out; `None` without a masked-context
+    /// pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
