@@ -64,7 +64,7 @@ pub struct Dataset<E> {
 }
 
 impl<E: Environment> Dataset<E> {
-    /// Creates a dataset without splits; `make` is called for each environment that is needed.
+    /// Creates a dataset without splits; `make` creates each environment.
     pub fn new(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
         let (splits, phrases) = (Vec::new(), Vec::new());
         Self { name: String::new(), make: Box::new(make), splits, expert: None, phrases }
@@ -77,7 +77,7 @@ impl<E: Environment> Dataset<E> {
         self
     }
 
-    /// Sets the expert for the SFT warm start. Unsuccessful episodes are dropped.
+    /// Sets the expert for the SFT warm start. The expert's unsuccessful episodes are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));

@@ -8,7 +8,7 @@ use turnwise_core::{
     Action, EnvError, Environment, ImageHandle, Observation, Purpose, Rng, Seed, Step, Task, TaskSet, Tool,
 };
 
-/// Which demonstrations to play, and how.
+/// Options for playing demonstrations.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
     /// Split whose tasks are played in order.
@@ -17,7 +17,7 @@ pub struct DemonstrationRequest<'a> {
     pub count: usize,
     /// Probability of playing an invalid or useless action before an action of the expert. SFT does
     /// not imitate these inserted actions. Environments in other processes ([`crate::process`]) get
-    /// none.
+    /// no inserted actions.
     pub invalid_action_prob: f64,
     /// Turn limit per episode, including inserted actions.
     pub max_turns: usize,
@@ -71,7 +71,7 @@ pub struct DemonstrationTurn {
     pub image: Option<ImageHandle>,
     /// Admissible actions; empty unless [`DemonstrationRequest::keep_admissible`] is set.
     pub admissible: Vec<String>,
-    /// The expert's action, or an inserted one.
+    /// The expert's action, or an inserted invalid or useless action.
     pub action: String,
     /// Whether SFT imitates the action.
     pub imitate: bool,

@@ -1,7 +1,7 @@
 //! Environments implemented in Rust, prompt templates, action parsing and pinned task panels.
 //!
 //! The traits and types that a custom environment needs are stable: [`dataset`], [`registry`],
-//! [`world`], [`demonstration`], [`parse`] and [`prompt`]. Everything else is internal to the
+//! [`world`], [`demonstration`], [`parse`] and [`prompt`]. All other modules are internal to the
 //! workspace and may change.
 //!
 //! ```

@@ -18,8 +18,8 @@ pub struct Choice {
     pub count: Option<usize>,
     /// Seed for selecting tasks at random; `None` selects the first tasks in hash order.
     pub seed: Option<u64>,
-    /// Whether to take tasks from the kinds in turn, so that all kinds get equally many until one
-    /// runs out.
+    /// Whether to take one task of each kind in turn, so that all kinds are equally frequent until
+    /// one runs out.
     pub balanced: bool,
 }
 
@@ -77,7 +77,7 @@ impl Panel {
     /// the same task.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the panels share a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -108,7 +108,7 @@ impl Panel {
         )))
     }
 
-    /// Checks the hash, and that the task set still contains all tasks, unchanged.
+    /// Checks the panel's hash, and that the task set still contains the panel's tasks unchanged.
     ///
     /// # Errors
     /// Fails if the panel was modified, belongs to another environment, or has a missing or changed
@@ -209,10 +209,10 @@ impl PinnedSplit {
         }
     }
 
-    /// Checks that a panel shares no task with this list, as [`Panel::check_disjoint`] does.
+    /// Checks that this split shares no task with a panel, as [`Panel::check_disjoint`] does.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the split and the panel share a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),

@@ -22,15 +22,15 @@ pub enum Suit {
 }
 
 impl Suit {
-    /// All suits, in the original's order.
+    /// All suits, in gym-cards' order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
-    /// Returns the original's letter.
+    /// Returns the suit's letter in card names, such as `H`.
     pub fn letter(self) -> char {
         ['H', 'S', 'D', 'C'][self as usize]
     }
 
-    /// Returns the English name.
+    /// Returns the suit's English name.
     pub fn word(self) -> &'static str {
         ["hearts", "spades", "diamonds", "clubs"][self as usize]
     }
@@ -51,7 +51,7 @@ impl Card {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
 
-    /// Parses the original's name, such as `H4` or `CT`.
+    /// Parses a card's name in gym-cards, such as `H4` or `CT`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         let letter = letters.next()?;
@@ -92,13 +92,13 @@ impl fmt::Display for Card {
     }
 }
 
-/// The two cards of a game, in their order.
+/// The two cards of a game, from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws cards with the original's distribution. The first has a uniform rank from 2 to king.
-    /// The second makes either the sum or the product 12, with equal probability if both are
+    /// Draws two cards with gym-cards' distribution. The first card's rank is uniform from 2 to
+    /// king. The second card makes the sum or the product 12, with equal probability if both are
     /// possible. All suits are equally likely, and the two cards are swapped with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
@@ -139,7 +139,7 @@ impl Deal {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator that makes 12, or `None` if neither does.
+    /// Returns the operator with which the two cards make 12, or `None`.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {

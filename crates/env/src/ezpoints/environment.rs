@@ -12,8 +12,9 @@ use crate::saved::SavedEpisode;
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
 /// The action `=` ends the episode (`terminated`). After six symbols, any valid action, even `=`,
-/// ends it without a reward (`truncated`). So does the step limit; actions without effect count as
-/// steps. If images are enabled, an image follows each observation's text.
+/// ends the episode without a reward (`truncated`). At the step limit, the episode is also
+/// truncated; actions without effect count as steps. If images are enabled, an image follows each
+/// observation's text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -123,7 +124,7 @@ impl Environment for EzPointsEnv {
         })
     }
 
-    /// Saves everything except the step limit. A finished episode cannot be saved.
+    /// Saves the episode without its step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! Expert that knows the formula.
+//! Expert that plays a winning formula.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
 
@@ -15,13 +15,13 @@ fn formula(deal: Deal) -> [Symbol; 3] {
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Returns the next action towards the shortest formula that equals 12, or `=` if the present
-/// formula cannot become one.
+/// Returns the next action towards the shortest formula that equals 12, or `=` if the current
+/// formula cannot be completed.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first of exactly `symbols` actions that win the game if `=` follows them.
+/// Returns the first action of a winning sequence that adds exactly `symbols` symbols before `=`.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");

@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the text, which is empty for numbers that no card has.
+    /// Returns the symbol's text, which is empty for numbers outside 1 to 10.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -26,7 +26,7 @@ impl Symbol {
     }
 }
 
-/// Joins symbols without spaces, like the original: adjacent digits form one number, and `**` is a
+/// Joins symbols without spaces, like gym-cards: adjacent digits form one number, and `**` is a
 /// power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")

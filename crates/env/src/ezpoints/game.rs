@@ -13,7 +13,7 @@ pub(crate) const REWARD: f64 = 10.0;
 /// next valid action ends the episode.
 pub(crate) const MOST_SYMBOLS: usize = 5;
 
-/// All actions, ordered as in the original.
+/// All actions, ordered as in gym-cards.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];
 
 /// A parsed action.
@@ -23,7 +23,7 @@ pub enum Action {
     Add(Symbol),
     /// Evaluates the formula (`=`).
     Evaluate,
-    /// Any other text, which has no effect. The original numbers it -1.
+    /// Any other text, which has no effect. In gym-cards, this action has the number -1.
     Nothing,
 }
 
@@ -106,7 +106,7 @@ impl Game {
         }
     }
 
-    /// Applies an action. The checks have the same order as in the original.
+    /// Applies an action. The checks have the same order as in gym-cards.
     ///
     /// If the formula is longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] ends
     /// the episode and neither changes nor evaluates the formula.

@@ -1,5 +1,4 @@
-//! Images of the cards and the formula. The card images are built in or read from the original's
-//! files.
+//! Images of the cards and the formula. The card images are built in or read from gym-cards' files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,8 +20,8 @@ pub(crate) const CARD_WIDTH: usize = 135;
 pub(crate) const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
-/// Pixel rows that show the formula. With the original's card images, all other rows are equal to
-/// the original's.
+/// Pixel rows that show the formula. With gym-cards' card images, all other rows are identical to
+/// gym-cards' rows.
 pub(crate) const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
@@ -33,7 +32,7 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Number of rows above the formula. These rows stay the same during an episode.
+/// Number of pixel rows above the formula. These rows stay the same during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
 /// Card images.
@@ -94,7 +93,8 @@ impl Cards {
         picture
     }
 
-    /// Draws a game as PNG. The rows above the formula are compressed only once per deal.
+    /// Returns a game's image as a PNG file. The rows above the formula are compressed only once
+    /// per deal.
     ///
     /// # Errors
     /// Fails if the image cannot be encoded.

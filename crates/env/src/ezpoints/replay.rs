@@ -1,4 +1,4 @@
-//! Compares these rules with recorded episodes of the original.
+//! Compares this crate's EZPoints with recorded episodes of gym-cards.
 //!
 //! Recordings are JSON Lines with one object per episode:
 //!
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! If a folder is given, it must contain the original's card images in `cards_135x189`, and may
-//! contain each episode's last image as `final_obs_seedN.png`. The images' pixels must be equal,
-//! except in the rows of the formula, because the fonts differ (`TEXT_TOLERANCE`).
+//! contain each episode's last image as `final_obs_seedN.png`. Recorded and replayed pixels must be
+//! equal, except in the rows of the formula, because the fonts differ (`TEXT_TOLERANCE`).
 
 use std::io::BufRead;
 use std::path::Path;
@@ -24,7 +24,7 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute difference between the colour values (0 to 255) of the two images in the
+/// Maximum mean absolute difference between recorded and replayed colour values (0 to 255) in the
 /// formula's rows.
 pub(crate) const TEXT_TOLERANCE: f64 = 4.0;
 
@@ -77,7 +77,8 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or a file cannot be read. Differences are not errors.
+/// Fails if a line is not an episode or a file cannot be read. Differences from the recording are
+/// not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

@@ -22,7 +22,7 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Maximum number of consecutive draws that do not belong to the training split.
+/// Maximum number of consecutively drawn deals that are not in the training split.
 const MOST_DRAWS: usize = 100_000;
 
 /// Reward of a step.
@@ -63,7 +63,7 @@ impl Default for EzPointsGenerator {
     }
 }
 
-/// How images are drawn and where they are stored.
+/// Card images and the folder for observation images.
 #[derive(Debug)]
 pub struct EzPointsPictures {
     /// Card images.

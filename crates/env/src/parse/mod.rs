@@ -1,7 +1,7 @@
 //! Parses responses into actions.
 //!
-//! A malformed response is also sent to the environment, which rejects its text. The turn is marked
-//! invalid and gets the invalid-action penalty.
+//! A malformed response is also sent to the environment, which rejects its text. The response's
+//! turn is marked invalid and gets the invalid-action penalty.
 
 mod calls;
 mod named;
@@ -21,7 +21,7 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text sent to the environment.
     pub action: String,
-    /// Tool calls in order; `action` then contains their text, one per line.
+    /// Tool calls in order; if there are any, `action` contains their text, one call per line.
     pub calls: Vec<ToolCall>,
     /// Whether the response contains a valid action.
     pub valid: bool,
@@ -33,7 +33,7 @@ pub struct ParsedAction {
 
 impl ParsedAction {
     /// Returns one action per call. The first call gets the id `id`, to which the tool result
-    /// refers. Further calls get `id_1`, `id_2` and so on.
+    /// refers. Further calls get the ids `id_1`, `id_2` and so on.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -150,8 +150,8 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// Reads the first line that has the label, an optional number and a colon. Later lines are often
-/// observations that the model made up.
+/// Reads the action from the first line that has the label, an optional number and a colon. Later
+/// lines often contain observations that the model made up.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -165,7 +165,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
 }
 
 /// Returns the reasoning and the text after it. If the reasoning is not closed, the error contains
-/// the text to send instead and the reason why it is invalid.
+/// the text to send as the action and the reason why the response is invalid.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -211,7 +211,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
 }
 
 /// Returns the calls after the reasoning and their text or, if there are no calls and the rules
-/// allow it, the text answer. The error contains the text to send and the reason why it is invalid.
+/// allow it, the text answer. The error contains the text to send as the action and the reason why
+/// the response is invalid.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;

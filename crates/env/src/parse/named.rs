@@ -49,7 +49,7 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Truncates the response after the first closing tag of a name: the first name in `names` whose
+/// Truncates the response after the first closing tag of one name: the first of `names` whose
 /// closing tag occurs.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {

@@ -8,16 +8,16 @@ use super::CallFormat;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// The first line, after optional reasoning (`reasoning_tags`).
+    /// The action is the first line, after optional reasoning (`reasoning_tags`).
     Line,
-    /// In tags (`action_tags`) after the reasoning (`reasoning_tags`).
+    /// The action is in tags (`action_tags`) after the reasoning (`reasoning_tags`).
     Tags,
     /// Tool calls (`calls`) after reasoning in tags.
     Call,
     /// A block whose tag names the action's kind (`action_names`), such as `<search>..</search>`.
-    /// The action keeps the tags; its content is trimmed.
+    /// The action includes the tags; the text between them is trimmed.
     Named,
-    /// After a label (`label`) at a line's start, such as ReAct's `Action: ..`.
+    /// The action follows a label (`label`) at a line's start, such as ReAct's `Action: ..`.
     Label,
     /// The value of `"action"` in a JSON object.
     Json,
@@ -38,13 +38,13 @@ pub enum Blocks {
     ///   or inside the reasoning. If a closing tag comes first, the action is empty. Reasoning, if
     ///   required, may be anywhere in the response.
     /// * `json` (EZPoints): the admissible action that occurs after the first `"action":` of the
-    ///   lower-cased response; no other one may occur there. Without `"action":`, only the last
-    ///   character is searched, because Python's `find` returns -1. `10` is removed from the text
-    ///   before it is searched for `1`.
-    /// * `named` (search): the response is cut after the first closing tag of the first name or, if it
-    ///   is missing, of the second name. The action is the first block with the first name or, if
-    ///   it is missing, with the second; letter case is ignored. A response with several opening
-    ///   tags is malformed.
+    ///   lower-cased response; no other admissible action may occur there. Without `"action":`,
+    ///   only the last character is searched, because Python's `find` returns -1. `10` is removed
+    ///   from the text before it is searched for `1`.
+    /// * `named` (search): the response is cut after the first closing tag of the first name or, if
+    ///   that tag is missing, of the second name. The action is the first block with the first name
+    ///   or, without such a block, with the second name; letter case is ignored. A response with
+    ///   several opening tags is malformed.
     Any,
     /// Search-R1's rules for `style = "named"`: the response is cut as for `any`; the action is
     /// then the first block with either name.
@@ -89,7 +89,7 @@ pub struct ResponseRules {
     /// `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// Message for a malformed call, with optional `{reason}`, for `style = "call"`.
+    /// Error message for a malformed call, with an optional `{reason}`, for `style = "call"`.
     #[serde(default = "error")]
     pub error: String,
     /// Tag names without brackets, for `style = "named"`.
@@ -101,8 +101,8 @@ pub struct ResponseRules {
     /// The reasoning's tags.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// How to treat a response without reasoning, for `style = "tags"`, `"call"`, and for `"named"`
-    /// with `blocks = "one"`.
+    /// How to treat a response without reasoning, for `style = "tags"`, for `"call"`, and for
+    /// `"named"` with `blocks = "one"`.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
     /// Label without colon, for `style = "label"`.
@@ -146,7 +146,7 @@ impl ResponseRules {
     }
 
     /// Rejects keys that the style ignores, if the template itself sets them. Keys inherited from
-    /// its base are not checked.
+    /// the base template are not checked.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {

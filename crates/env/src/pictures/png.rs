@@ -117,7 +117,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
 }
 
 /// Applies the PNG filter that subtracts from each row the row above it. `above` is the row above
-/// the first one, and is replaced by the last row.
+/// the image, and is replaced by the image's last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

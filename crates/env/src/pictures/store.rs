@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// Maximum number of cached states.
+/// Maximum number of states with a cached image.
 const MOST_KNOWN: usize = 1 << 16;
 
 /// Folder of PNG files, named by the SHA-256 of their content, with a cache of the images of recent

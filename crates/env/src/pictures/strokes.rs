@@ -1,5 +1,5 @@
-//! Letters and digits drawn with a round pen, in the proportions of the original's font (DejaVu
-//! Sans, 20 pixels).
+//! Letters and digits drawn with a round pen, in the proportions of gym-cards' font (DejaVu Sans,
+//! 20 pixels).
 
 use std::collections::HashMap;
 

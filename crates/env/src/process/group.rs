@@ -8,8 +8,9 @@ use super::watchdog::Watchdog;
 
 /// A child process that leads its own process group.
 ///
-/// When the leader exits, the group is killed before the leader is reaped, because after that,
-/// another group could get the same id. On Linux, descendants that left the group are killed too.
+/// When the leader exits, the group is killed before the leader is reaped, because afterwards
+/// another group could get the group's id. On Linux, descendants that left the group are killed
+/// too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
@@ -38,7 +39,7 @@ impl Group {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has exited, after killing the rest of the group.
+    /// Kills the rest of the group if the leader has exited, and returns whether it has.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {

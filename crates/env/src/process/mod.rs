@@ -1,8 +1,9 @@
 //! Environments in an external program: `kind = "process"`.
 //!
 //! The program reads requests from stdin and writes responses to stdout, each a JSON object on its
-//! own line. It can play many episodes at once. Each request has an `id`, which its response also
-//! contains; responses may arrive in any order. Error messages include the last lines of stderr.
+//! own line. The program can play many episodes at once. Each request has an `id`, which its
+//! response also contains; responses may arrive in any order. Error messages include the last lines
+//! of the program's stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}
@@ -20,8 +21,8 @@
 //! > {"id":6,"op":"shutdown"}
 //! ```
 //!
-//! The specification is `docs/worlds/process.md`; `examples/python_environment` serves any
-//! Gymnasium-style class.
+//! `docs/worlds/process.md` specifies the protocol, with which `examples/python_environment` serves
+//! any Gymnasium-style class.
 
 pub mod error;
 pub mod group;

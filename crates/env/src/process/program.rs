@@ -25,13 +25,13 @@ use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, We
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory of the program; by default the one of the current process.
+    /// Working directory of the program; by default the current directory.
     pub directory: Option<PathBuf>,
     /// Settings sent with `hello`.
     pub settings: Value,
-    /// Timeout of a response, multiplied by the number of steps in the request.
+    /// Timeout of a response, for each step in the request.
     pub timeout: Duration,
-    /// Timeout of the response to `hello`, before which the program may have to load its data.
+    /// Timeout of the response to `hello`, including the time to load the program's data.
     pub start_timeout: Duration,
     /// Maximum bytes in a line from the program.
     pub max_line: usize,
@@ -258,7 +258,7 @@ impl Process {
         read(request.op(), &self.call(request)?)
     }
 
-    /// Sends a request without waiting.
+    /// Sends a request without waiting for the response.
     pub(crate) fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);

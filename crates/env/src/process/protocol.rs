@@ -10,7 +10,7 @@ use turnwise_core::{Tool, ToolCall};
 /// Protocol version, increased by each incompatible change.
 pub(crate) const PROTOCOL: u32 = 1;
 
-/// A request, without its `id`, which is added when it is sent.
+/// A request, without its `id`, which is added when the request is sent.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
@@ -90,7 +90,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps in the request; the timeout applies to each of them.
+    /// Returns the number of steps in the request, by which its timeout is multiplied.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -213,15 +213,15 @@ pub enum FailureKind {
 pub struct Welcome {
     /// The program's protocol version, which must be `PROTOCOL`.
     pub protocol: u32,
-    /// Environment name, which messages and pinned panels contain.
+    /// Environment name, used in messages and pinned panels.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
     /// Supported optional requests.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Further requests wait in Turnwise, and their timeout
-    /// starts only when they are sent.
+    /// Maximum number of concurrent requests. Turnwise queues further requests and starts their
+    /// timeout only when it sends them.
     #[serde(default = "one")]
     pub concurrency: usize,
     /// Frequent phrases, which a tokenizer trained from scratch keeps as single tokens.

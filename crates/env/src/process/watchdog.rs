@@ -1,8 +1,8 @@
 //! A shell process that kills a program when the current process dies.
 //!
-//! A killed process cannot stop its program, and a program that hangs does not notice that its
-//! stdin was closed. The shell therefore reads a pipe that only the current process can write to:
-//! when that process dies, the pipe ends.
+//! A killed process cannot stop the program it started, and a program that hangs does not notice
+//! that its stdin was closed. The shell therefore reads a pipe that only the current process can
+//! write to: when that process dies, the pipe ends.
 //!
 //! `PR_SET_PDEATHSIG` cannot replace the shell: it fires when the *thread* that started the program
 //! ends, as rollout threads do, and does not reach the program's children.

@@ -147,7 +147,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Plays the expert of the program. Fails only if all episodes fail.
+/// Plays episodes with the program's expert. Fails only if all episodes fail.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -217,8 +217,8 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts the error of a reset. Unlike a step, a reset can be retried even if the program was
-/// lost.
+/// Converts a reset's error to an environment error. Unlike a step, a reset can be retried even if
+/// the program was lost.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())

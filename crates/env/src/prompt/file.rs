@@ -187,7 +187,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether, in multi-turn prompts, observations are inserted into one reply that then
+    /// Whether multi-turn prompts insert observations into a single reply, which the policy then
     /// continues.
     #[serde(default)]
     open_reply: bool,
@@ -222,8 +222,8 @@ struct PromptSection {
     concatenated_next: String,
     #[serde(default = "summarize")]
     summarize: String,
-    /// Text that takes the place of the observation in `concatenated_first` after the policy has
-    /// written a summary.
+    /// Text that replaces the observation in `concatenated_first` after the policy has written a
+    /// summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -245,16 +245,16 @@ impl PromptTemplate {
     /// embedded template of this name.
     ///
     /// # Errors
-    /// Fails if neither exists or the file is invalid.
+    /// Fails if neither the file nor the template exists, or if the file is invalid.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
 
     /// Like [`PromptTemplate::named`], but looks for embedded templates in `registry` instead of
-    /// the built-in one.
+    /// the built-in registry.
     ///
     /// # Errors
-    /// Fails if neither exists or the file is invalid.
+    /// Fails if neither the file nor the template exists, or if the file is invalid.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {

@@ -5,23 +5,23 @@
 //! | template | prompts |
 //! |---|---|
 //! | `alfworld`, `webshop` | free reasoning, then tags (STAPO, figures 12 to 15) |
-//! | `alfworld-stapo`, `webshop-stapo` | the prompts above, but parsed as in verl-agent |
+//! | `alfworld-stapo`, `webshop-stapo` | prompts of `alfworld` and `webshop`, but parsed as in verl-agent |
 //! | `*-verl-agent` | verl-agent's prompts, with which most papers train |
 //! | `*-compact` | short prompts of few, frequent phrases, for small models |
 //! | `*-react` | a thought and an action, with one example |
-//! | `search-r1` | Search-R1's |
+//! | `search-r1` | Search-R1's prompts |
 //!
-//! A template file with `base = "alfworld"` needs only the keys that differ.
+//! A template file with `base = "alfworld"` needs only the keys that differ from `alfworld`.
 //!
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
-//! | `{step_count}`, `{current_step}` | number of turns taken; that number plus one |
+//! | `{step_count}`, `{current_step}` | number of earlier turns; number of the current turn, from 1 |
 //! | `{action_history}` | the earlier turns, each as one history line |
 //! | `{history_length}` | turns in `{action_history}` |
 //! | `{current_observation}` | the observation to respond to |
 //! | `{admissible_actions}` | the admissible actions that the environment lists |
-//! | `{first_observation}`, `{summary}` | in `compacted` only |
+//! | `{first_observation}`, `{summary}` | the first observation and the policy's summary, in `compacted` only |
 //! | `{image}` | the image, in `[pictures]` only |
 //!
 //! `{{` and `}}` are literal braces.
@@ -166,8 +166,8 @@ impl PromptTemplate {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns whether, in multi-turn prompts, observations are inserted into one reply that then
-    /// continues, as in Search-R1.
+    /// Returns whether multi-turn prompts insert observations into a single reply, which the policy
+    /// then continues, as in Search-R1.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -198,9 +198,9 @@ impl PromptTemplate {
 
     /// Renders a per-turn prompt.
     ///
-    /// It omits the history in the first turn, and also if the window is 0 or the full prompt would
-    /// be longer than `history.max_chars` Unicode scalar values. If the full prompt omits it, so do
-    /// the masked prompts of the same turn.
+    /// The history is omitted in the first turn, if the window is 0, or if the full prompt would be
+    /// longer than `history.max_chars` Unicode scalar values. If the full prompt omits the history,
+    /// the masked prompts of the same turn omit it, too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

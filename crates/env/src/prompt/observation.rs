@@ -8,10 +8,10 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that ends the goal; by default, the goal ends with its line. If this is set, removing
+    /// Text that ends the goal; by default, the goal ends with its line. With `goal_end`, removing
     /// the goal also removes the text before the goal's marker.
     goal_end: Option<String>,
-    /// Separator between the parts of an observation; prompts replace it by `join`.
+    /// Separator between the parts of an observation; prompts replace it with `join`.
     #[serde(default)]
     separator: String,
     #[serde(default)]

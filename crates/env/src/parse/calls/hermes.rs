@@ -31,8 +31,8 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
 const CLOSED: &str = "a call is closed that was not opened";
 const NO_JSON: &str = "the block of the call is not JSON";
 
-/// Writes the calls without the first opening tag and the last closing tag, which templates
-/// contain.
+/// Writes the calls without the first opening tag and the last closing tag, because prompt
+/// templates already contain them.
 pub(super) fn write([open, close]: &[String; 2], calls: &[ToolCall]) -> String {
     let blocks: Vec<String> = calls.iter().map(|call| json::object(call, "arguments")).collect();
     blocks.join(&format!("\n{close}\n{open}\n"))

@@ -7,7 +7,7 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
-/// Converts a JSON object to a call. `arguments` (or `parameters`) may be any JSON value, or a
+/// Converts a JSON object to a tool call. `arguments` (or `parameters`) may be any JSON value, or a
 /// string that contains JSON, as in OpenAI's API; the default is `{}`.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
@@ -35,7 +35,7 @@ pub(super) fn object(call: &ToolCall, key: &str) -> String {
     )
 }
 
-/// `json.dumps(ensure_ascii=False)`, as in chat templates.
+/// Formats JSON like Python's `json.dumps(value, ensure_ascii=False)`, as chat templates do.
 pub(super) fn spaced(value: &Value) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Spaced);

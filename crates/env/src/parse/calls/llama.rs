@@ -5,7 +5,7 @@ use turnwise_core::ToolCall;
 
 use super::json;
 
-/// Llama 3 writes this before calls of built-in tools.
+/// Text that Llama 3 writes before calls of built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
 /// Parses JSON objects, optionally separated by semicolons, or a JSON list of objects. A response

@@ -1,7 +1,7 @@
 //! Tool calls as a Python list with named arguments (Llama 3.2, Llama 4, BFCL).
 //!
-//! Values are Python literals, in which the keys of dictionaries must be strings, or JSON's `true`,
-//! `false` and `null`. Nothing is executed.
+//! Values are Python literals, or JSON's `true`, `false` and `null`. Dictionary keys must be
+//! strings. The text is not executed.
 
 use serde_json::{Map, Number, Value};
 use turnwise_core::ToolCall;
@@ -12,7 +12,7 @@ const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
 
-/// Parses `[f(a=1), g(b="x")]`, or one call without brackets.
+/// Parses a list of calls, such as `[f(a=1), g(b="x")]`, or one call without brackets.
 pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     let text = answer.trim();
     let text = text.strip_prefix("<|python_tag|>").unwrap_or(text).trim_start();
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         number.map(Value::Number).ok_or("a number cannot be read")
     }
 
-    /// Parses a string; like Python, concatenates adjacent literals.
+    /// Parses a string; adjacent string literals are concatenated, as in Python.
     fn text(&mut self) -> Read<String> {
         let mut text = String::new();
         while let Some(quote @ ('"' | '\'')) = self.peek() {
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence; unknown ones keep their backslash.
+    /// Parses an escape sequence; unknown sequences keep their backslash.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;
