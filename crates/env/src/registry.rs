@@ -24,7 +24,7 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("tools-python", include_str!("../templates/tools-python.toml")),
 ];
 
-/// Kinds in the crate `turnwise-remote` (cargo feature `remote`).
+/// Environment kinds in the crate `turnwise-remote` (cargo feature `remote`).
 const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
 /// The environment kinds by name.
@@ -204,7 +204,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if the kind has no replays or the recording cannot be read.
+    /// Fails if the kind does not support replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 

@@ -8,8 +8,8 @@ use turnwise_core::{EnvError, Snapshot};
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     const WORLD: &'static str;
     const FORMAT: &'static str;
-    /// Version of the format. Increase it with each change after which older releases would misread
-    /// new files.
+    /// Version of the format. Increase the version with each change after which older releases
+    /// would misread new files.
     const VERSION: u32;
 
     fn save(&self) -> Result<Snapshot, EnvError> {
@@ -17,7 +17,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// Reads a saved episode; rejects one of another environment or of another format version.
+    /// Reads a saved episode; rejects episodes of other environments or other format versions.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

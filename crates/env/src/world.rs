@@ -42,8 +42,8 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] always returns `None`. A config with SFT is then
-    /// rejected before any work.
+    /// Returns false if [`Self::demonstrations`] always returns `None`. If the result is false, a
+    /// config with SFT is rejected before any work.
     fn has_expert(&self) -> bool {
         true
     }
@@ -68,17 +68,17 @@ pub trait World: Any + Send + Sync {
         false
     }
 
-    /// Returns an advisor for human players, or `None` if the kind has none.
+    /// Returns an advisor for human players, or `None` if the environment has none.
     ///
     /// # Errors
-    /// Fails if it cannot be created.
+    /// Fails if the advisor cannot be created.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
     }
 }
 
-/// A world's task set, shared between threads.
+/// An environment's task set, shared between threads.
 pub struct WorldTasks(pub Arc<dyn World>);
 
 impl TaskSet for WorldTasks {
@@ -135,7 +135,7 @@ pub trait Advisor {
 pub struct EvalDefaults<'a> {
     /// Turn limit per episode.
     pub max_turns: usize,
-    /// Splits to evaluate on; human players get tasks of the last one.
+    /// Splits to evaluate on; human players get tasks of the last split.
     pub splits: &'a [&'a str],
     /// Prompt template for free-text reasoning.
     pub template: &'a str,
@@ -179,9 +179,9 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// Its settings are the keys of `[env]` except `kind`, `split`, `max_turns` and `reward_scale`;
-/// each setting needs a default. Attributes of the fields define their descriptions and ranges
-/// ([`turnwise_settings`]).
+/// A kind's settings are the keys of `[env]` except `kind`, `split`, `max_turns` and
+/// `reward_scale`; each setting needs a default. Doc comments of the fields become descriptions,
+/// and attributes define ranges ([`turnwise_settings`]).
 pub trait WorldKind: Send + Sync + 'static {
     /// Settings of this kind: its keys of `[env]`.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
@@ -220,7 +220,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Opens the environment.
     ///
     /// # Errors
-    /// Fails if its data cannot be read.
+    /// Fails if the environment's data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
@@ -254,7 +254,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// returns their number.
     ///
     /// # Errors
-    /// Fails if the kind has no such format or if writing fails.
+    /// Fails if the kind cannot write its tasks as files or if writing fails.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
@@ -269,7 +269,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Replays a recording of the original environment and compares all outputs.
     ///
     /// # Errors
-    /// Fails if the kind has no replays or the recording cannot be read.
+    /// Fails if the kind does not support replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -2,7 +2,7 @@
 
 use super::values::{Raise, Value};
 
-/// A method that models may call.
+/// A Python method that models may call.
 #[derive(Debug)]
 pub struct Method {
     /// Method name.

@@ -3,7 +3,7 @@ use turnwise_core::Action;
 
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
-/// Parsed action. Spaces around its text are removed.
+/// Parsed action; its text is trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Query to retrieve passages for.

@@ -31,8 +31,9 @@ impl Scores {
     }
 }
 
-/// Normalizes a text. The result differs from the original's if a letter with a combining mark is
-/// next to `a`, `an` or `the`, because Unicode tables differ between Rust and Python.
+/// Normalizes a text. The result differs from that of Search-R1's Python code if a letter with a
+/// combining mark is next to `a`, `an` or `the`, because Unicode tables differ between Rust and
+/// Python.
 pub fn normalize(text: &str) -> String {
     // Fast path, because passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -126,8 +127,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
 }
 
 /// Returns the trimmed content of the last `<answer>..</answer>` block if there are at least
-/// `at_least` blocks: 2 for Search-R1, whose prompt contains an example block, and 1 for
-/// verl-agent.
+/// `at_least` blocks. `at_least` is 2 for Search-R1, whose prompt contains an example block, and 1
+/// for verl-agent.
 pub(crate) fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

@@ -14,8 +14,8 @@ pub struct Choices {
 
 impl Choices {
     /// Returns the option that an answer selects: by its text, its label, or a label and more text
-    /// (`B`, `(b)`, `B. text`, `option B: text`). Text takes precedence, as in
-    /// `C. difficile colitis`. If several options have the same text, the first is selected.
+    /// (`B`, `(b)`, `B. text`, `option B: text`). An option's text takes precedence over its label,
+    /// as in `C. difficile colitis`. If several options have the same text, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -28,9 +28,9 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose text is the answer. If normalization removes the answer's label as
-    /// an article (`A`), the option's text must start with this label. A bare label matches no
-    /// option.
+    /// Returns the options whose text is the answer. If normalization removes the answer's label
+    /// `A` as an article, the option's text must also start with `A`. An answer that consists of a
+    /// label does not match any text.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {

@@ -162,7 +162,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Sends all queries in one call. If it fails and a query may be the cause, sends each query alone.
+/// Sends all queries in one call. If the call fails and a query may be the cause, sends each query
+/// separately.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),

@@ -29,9 +29,9 @@ impl Expert {
         }
     }
 
-    /// Returns the next action. First come the planned searches whose passages were not seen yet
-    /// or, without a plan, one search for the question. Then comes the golden answer or, if it has
-    /// no plan and no passage contains the answer, `unknown`.
+    /// Returns the next action: first the planned searches whose passages were not seen yet or,
+    /// without a plan, one search for the question. The last action is the golden answer, or
+    /// `unknown` if the question has no plan and no passage contains the answer.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -65,8 +65,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Formats a search. The spaces inside the tags, as in Search-R1's outputs, give words the same
-/// tokens as in a sentence.
+/// Formats a search. As in Search-R1's outputs, spaces inside the tags make words tokenize as they
+/// do within sentences.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -76,7 +76,7 @@ fn answered(answer: &str) -> String {
 }
 
 /// Plays demonstrations. With probability `early_answer_prob`, the expert guesses an answer instead
-/// of making its last planned search, and SFT imitates this.
+/// of making its last planned search, and SFT imitates the guess.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

@@ -55,8 +55,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads questions. The default dataset is the name of the file. If the file is named after a split
-/// (`nq/test.jsonl`), it is the name of the folder.
+/// Reads questions. The default dataset name is the file's name or, if the file is named after a
+/// split (`nq/test.jsonl`), the folder's name.
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);

@@ -21,7 +21,7 @@ pub enum ObservationFormat {
     VerlAgent,
 }
 
-/// Search-R1's error message, which its models were trained with.
+/// Search-R1's error message, with which its models were trained.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
@@ -60,8 +60,8 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages from an observation in either format. If the JSON string was truncated, it
-/// is returned without being decoded.
+/// Extracts the passages from an observation in either format. A truncated JSON string is returned
+/// without being decoded.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

@@ -3,7 +3,7 @@
 //! | data set | options | right option |
 //! |---|---|---|
 //! | MedQA | `options`, an object keyed by label | `answer_idx`, a label |
-//! | MedXpertQA | `options`, also in the question after `Answer Choices:` | `label`, a label |
+//! | MedXpertQA | `options`, repeated in the question after `Answer Choices:` | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |
@@ -56,8 +56,8 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Parses options keyed by label. Null options are skipped, because in a table, each row has the
-/// labels of all questions.
+/// Parses options keyed by label. Null options are skipped, because each row of a table has columns
+/// for all labels.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -107,7 +107,7 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
 }
 
 /// Parses AlphaMed19K's options (`A: ..`, `B: ..`), which are part of the question. A record
-/// without `subset_name` has options only if its `answer` is such a label.
+/// without `subset_name` has options only if its `answer` is a label such as `A`.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));

@@ -26,14 +26,15 @@ pub(super) enum CountedFrom {
 
 impl CountedFrom {
     /// Determines whether MedMCQA's `cop` counts options from 0, as in Hugging Face's Parquet
-    /// files, or from 1, as in the original JSON. If any record has a 0, all count from 0.
+    /// files, or from 1, as in the original JSON. If `cop` is 0 in any record, all records count
+    /// from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses a question. `number` and `dataset` are used if the record names no id or dataset.
+/// Parses a question. `number` and `dataset` are used if the record lacks an id or a dataset name.
 pub(super) fn question(
     record: &Value,
     number: usize,

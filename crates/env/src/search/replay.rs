@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Prompt, action types, observations, answer, exact match, cover match (`acc`) and F1 must be
-//! equal. A folder with `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
-//! `topk_doc_ids`) can be given. Then the texts of the passages must be equal too, except for
-//! quotation marks around titles.
+//! equal. If a folder with `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`,
+//! `query`, `topk_doc_ids`) is given, the passages must be equal too, except for quotation marks
+//! around titles.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -94,8 +94,8 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Returns the recorded passages. Quotation marks around their titles are changed to those of
-    /// the observation, because collections differ in these marks.
+    /// Returns the recorded passages. Quotation marks around titles are changed to those of the
+    /// observation, because passage collections differ in these marks.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -172,7 +172,7 @@ fn user_words(prompt: &str) -> &str {
     inside().map_or(prompt, |(words, _)| words)
 }
 
-/// Replays a recording. Differences are not errors.
+/// Replays a recording. Differences from the recording are not errors.
 pub(super) fn replay(request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
     let ReplayRequest { name, mut recording, data, .. } = request;
     let collection = data.map(Collection::read).transpose()?;

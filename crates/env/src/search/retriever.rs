@@ -88,8 +88,8 @@ impl RetrieverSettings {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns, with reasons, the keys that this kind needs but lacks, and the keys that are set
-    /// although it does not use them.
+    /// Returns the keys that the retriever kind requires but lacks, and those that are set but
+    /// unused, each with a reason.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

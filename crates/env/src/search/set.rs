@@ -76,7 +76,7 @@ impl fmt::Debug for Shared {
 /// Questions as a task set.
 ///
 /// A task's kind is the dataset of its question, or the question type if the question is generated.
-/// Its id consists of split, dataset and question id.
+/// A task's id consists of split, dataset and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,

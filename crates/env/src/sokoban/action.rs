@@ -11,7 +11,7 @@ pub enum Action {
     Move(Direction),
     /// `still`, which does nothing.
     Still,
-    /// Anything else, treated as `still`.
+    /// Any other text, treated as `still`.
     Other,
 }
 

@@ -116,7 +116,7 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Saves everything except the step limit. A finished episode cannot be saved.
+    /// Saves the episode without its step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! Expert that knows a shortest solution.
+//! Expert that plays a shortest solution.
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 

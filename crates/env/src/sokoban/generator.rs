@@ -138,8 +138,8 @@ impl Generator {
         }
     }
 
-    /// Returns a start: uniformly picks a distance from the solved room (in moves), then a state at
-    /// that distance in which no box is on a target.
+    /// Returns a start state: uniformly picks a distance from the solved room (in moves), then a
+    /// state at that distance in which no box is on a target.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -208,8 +208,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a room by a random walk, which is sometimes two cells wide. The number of cells is
-/// random, but there is enough room for the boxes.
+/// Carves a room by a random walk, which is sometimes two cells wide. The number of floor cells is
+/// random, but large enough for the boxes.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -1,4 +1,4 @@
-//! Images of rooms. The tiles are built in or read from the original's files.
+//! Images of rooms. The tiles are built in or read from gym-sokoban's files.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::pictures::{Picture, png};
 /// Side of a tile in pixels.
 pub const TILE: usize = 16;
 
-/// The original's file names, in the order of [`Cell::ALL`].
+/// gym-sokoban's file names, in the order of [`Cell::ALL`].
 const FILES: [&str; 7] =
     ["wall", "floor", "box_target", "box_on_target", "box", "player", "player_on_target"];
 

@@ -1,4 +1,4 @@
-//! Compares these rules with recorded episodes of the original.
+//! Compares this crate's Sokoban with recorded episodes of gym-sokoban.
 //!
 //! Recordings are JSON Lines with one object per episode:
 //!
@@ -7,8 +7,9 @@
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Flags, texts and rewards must be identical. A recorded `shortest_solution`, unless empty, must
-//! solve the level in as many moves as the solver's solution.
+//! Recorded and replayed flags, texts and rewards must be identical. A recorded
+//! `shortest_solution`, unless empty, must solve the level in as many moves as the solver's
+//! solution.
 
 use std::io::BufRead;
 
@@ -52,7 +53,8 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or the recording cannot be read. Differences are not errors.
+/// Fails if a line is not an episode or the recording cannot be read. Differences from the
+/// recording are not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

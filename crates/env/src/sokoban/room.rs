@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub(crate) const STEP_REWARD: f64 = -0.1;
-/// Added if more boxes are on targets than after the previous step; subtracted if fewer are.
+/// Reward added if more boxes are on targets than after the previous step, or subtracted if fewer
+/// are.
 pub(crate) const TARGET_REWARD: f64 = 1.0;
-/// Added if all boxes are on targets.
+/// Reward added if all boxes are on targets.
 pub(crate) const SOLVED_REWARD: f64 = 10.0;
 
 /// Maximum width and height in cells.
@@ -37,7 +38,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// All kinds, by number.
+    /// All kinds of cell, by number.
     pub const ALL: [Self; 7] = [
         Self::Wall,
         Self::Floor,
@@ -48,7 +49,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the kind with this number.
+    /// Returns the kind of cell with this number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -98,7 +99,7 @@ impl Cell {
     }
 }
 
-/// Direction of a move. gym-sokoban numbers these actions from 1.
+/// Direction of a move. In gym-sokoban, the actions' numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -136,7 +137,8 @@ pub enum RoomText {
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// `STEP_REWARD`, plus or minus `TARGET_REWARD` and plus `SOLVED_REWARD` if they apply.
+    /// `STEP_REWARD`, plus or minus `TARGET_REWARD` and plus `SOLVED_REWARD` if their conditions
+    /// hold.
     pub reward: f64,
     /// Whether the player moved.
     pub moved: bool,
@@ -151,8 +153,8 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Number of boxes on targets when the last reward was computed; starts at 0, as in the
-    /// original.
+    /// Number of boxes on targets when the last reward was computed; starts at 0, as in
+    /// gym-sokoban.
     counted: usize,
 }
 

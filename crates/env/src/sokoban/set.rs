@@ -27,7 +27,7 @@ const VALID: u8 = 26;
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Number of levels to generate for each one that is missing; only one in ten falls into `test`.
+/// Number of levels to generate per missing level; only one level in ten belongs to `test`.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -55,7 +55,7 @@ pub struct SokobanOptions {
     pub reward: SokobanReward,
 }
 
-/// How images are drawn and where they are stored.
+/// Tiles and the folder for observation images.
 #[derive(Debug)]
 pub struct SokobanPictures {
     /// Tiles.
@@ -103,8 +103,8 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 /// Sokoban levels as a task set.
 ///
 /// A task's kind is the number of boxes. A digest of the room, which ignores the player's position
-/// and symmetries, decides the split (about 80, 10 and 10 % of the levels). No room is therefore in
-/// two splits.
+/// and symmetries, decides the split (about 80, 10 and 10 % of the levels). A room is therefore
+/// never in two splits.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,

@@ -90,8 +90,8 @@ impl Seen {
 pub(super) struct Floor {
     /// For each numbered cell, its index in the room.
     pub(super) cells: Vec<usize>,
-    /// For each numbered cell and direction, the neighbour's number, or [`WALL`] if it can never be
-    /// entered.
+    /// For each numbered cell and direction, the neighbour's number, or [`WALL`] if the neighbour
+    /// can never be entered.
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
@@ -198,7 +198,8 @@ impl Solver {
         self.most_states
     }
 
-    /// Returns a shortest solution. Ties are broken by the order of [`Direction::ALL`].
+    /// Returns a shortest solution. Among equally short solutions, the order of [`Direction::ALL`]
+    /// decides.
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };

@@ -1,4 +1,4 @@
-//! One episode on an instance.
+//! An episode on one SWE-bench or R2E-Gym instance.
 
 use std::sync::Arc;
 

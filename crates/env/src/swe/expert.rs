@@ -1,4 +1,4 @@
-//! An expert that knows the fix: views, edits and submits.
+//! Expert that views the files, applies the known fix and submits.
 
 use serde_json::json;
 use turnwise_core::EnvError;

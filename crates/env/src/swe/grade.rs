@@ -11,8 +11,8 @@ pub(super) struct Grade {
     pub(super) tests: usize,
 }
 
-/// Returns a test's status. SWE-bench cuts off some test names inside a parameter. Such a name gets
-/// the status of the tests that start with it, if all of these pass or none of them does.
+/// Returns a test's status. SWE-bench cuts off some test names inside a parameter. A truncated name
+/// gets the status of the tests whose names start with it, if all or none of these tests pass.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);

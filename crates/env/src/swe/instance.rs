@@ -195,7 +195,7 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     (!files.is_empty()).then_some(files)
 }
 
-/// File name endings that, in a test patch, mark files without tests.
+/// Endings of file names in a test patch that mark files without tests.
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 

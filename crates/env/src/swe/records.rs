@@ -1,4 +1,4 @@
-//! JSON lines and Parquet records, as published.
+//! Reads published SWE-bench and R2E-Gym records in JSON lines or Parquet.
 
 use std::path::{Path, PathBuf};
 

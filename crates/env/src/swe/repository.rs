@@ -31,8 +31,8 @@ pub(super) struct Worktree {
     foreign: Vec<String>,
 }
 
-/// The outer error is an error of the environment. The inner result is the answer to the agent, or
-/// the error message for an invalid call.
+/// Result of a tool call: the answer to the agent, or the error message for an invalid call. The
+/// outer error is an error of the environment.
 type Answer = Result<Result<String, String>, EnvError>;
 
 impl Worktree {

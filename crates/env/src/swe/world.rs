@@ -19,7 +19,8 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
 const NAMED: usize = 3;
 
-/// The environment kind `swe`. Reads JSON lines; [`Self::with_tables`] adds other formats.
+/// The environment kind `swe`. Its records are read from JSON lines; [`Self::with_tables`] adds
+/// other formats.
 #[derive(Clone, Default)]
 pub struct SweKind {
     tables: Option<TableReader>,

@@ -112,7 +112,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// Returns the splits, `train` first. Without a split file, all tasks are one split.
+/// Returns the splits, `train` first. Without a split file, all tasks form one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);

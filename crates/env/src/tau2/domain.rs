@@ -73,8 +73,8 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the error that the original raises if an argument is named like a parameter of its
-/// Python functions, such as `self`.
+/// Returns the error that tau2-bench raises if an argument is named like a parameter of its Python
+/// functions, such as `self`.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call. An error of the call is ignored, as in the original.
+    /// Executes a gold call. An error of the call is ignored, as in tau2-bench.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// Returns the parts of the state that differ from the checkout's data, each with its name and
-    /// the JSON that the original would write. In `telecom`, returns all parts.
+    /// the JSON that tau2-bench would write. In `telecom`, returns all parts.
     ///
     /// # Errors
     /// Fails if serialization fails.

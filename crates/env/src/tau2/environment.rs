@@ -22,9 +22,9 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 /// Plays the tasks of a [`super::Tau2Tasks`].
 ///
 /// The observation is a call's result or the user's reply. An episode is graded when the user ends
-/// the conversation. After too many failed calls, it terminates ungraded and unsolved; at the turn
-/// limit, it is truncated. In solo mode, the tool `done` ends the episode and grades it, and a
-/// message to the user ends it unsolved.
+/// the conversation. After too many failed calls, an episode terminates ungraded and unsolved; at
+/// the turn limit, it is truncated. In solo mode, the tool `done` ends the episode and grades it,
+/// and a message to the user ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ struct Episode {
     over: bool,
 }
 
-/// The field order is the JSON key order.
+/// A saved episode; the fields' order is the order of the JSON keys.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {

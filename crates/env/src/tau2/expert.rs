@@ -1,4 +1,4 @@
-//! An expert that knows the gold calls.
+//! Expert that makes the gold calls of a task.
 
 use std::collections::VecDeque;
 
@@ -96,8 +96,8 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays a demonstration. Returns `None` if it takes too many turns, or if it fails although the
-/// expert omitted no call.
+/// Plays a demonstration. Returns `None` if the demonstration takes too many turns, or if it fails
+/// although the expert omitted no call.
 fn play(
     set: &Tau2Tasks,
     task: &Task,

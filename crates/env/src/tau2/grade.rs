@@ -1,4 +1,4 @@
-//! Grades episodes as in the original.
+//! Grades episodes as in tau2-bench.
 
 use turnwise_core::ToolCall;
 
@@ -32,8 +32,8 @@ pub(crate) struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an episode that was ended by the agent or the user. With `information`, the agent must
-/// communicate the required texts even if the task's reward basis omits this check.
+/// Grades an episode that was ended by the agent or the user. If `information` is true, the agent
+/// must communicate the required texts even if the task's reward basis omits this check.
 ///
 /// # Errors
 /// Fails if the task cannot be set up.

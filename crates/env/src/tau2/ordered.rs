@@ -1,5 +1,5 @@
-//! Dictionaries that keep the order of entries in their file, because results of the original
-//! depend on it.
+//! Dictionaries that keep the order of entries in their file, because results of tau2-bench depend
+//! on this order.
 
 use std::collections::HashMap;
 use std::fmt;

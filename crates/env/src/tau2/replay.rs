@@ -1,4 +1,4 @@
-//! Compares this environment with recorded episodes of the original.
+//! Compares this environment with recorded episodes of tau2-bench.
 //!
 //! Recordings (`tools/tau2_record.py`) are JSON Lines of these objects:
 //!
@@ -56,8 +56,8 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools with parameters of custom Python types in the original; in this crate, these parameters
-/// are strings or objects.
+/// Tools with parameters of custom Python types in tau2-bench; in this crate, these parameters are
+/// strings or objects.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
 /// Removes the version from error URLs, because it depends on the installation.

@@ -13,7 +13,7 @@ use super::user::SharedUser;
 /// Default turn limit, enough for the gold calls and the conversation.
 pub(super) const DEFAULT_MAX_TURNS: usize = 50;
 
-/// Default limit of failed calls, as in the original.
+/// Default limit of failed calls, as in tau2-bench.
 pub(super) const DEFAULT_MAX_ERRORS: usize = 10;
 
 const GOAL: &str = "help the user within the policy, by calling tools";

@@ -1,4 +1,4 @@
-//! Reads tool descriptions from the original's docstrings.
+//! Reads tool descriptions from tau2-bench's docstrings.
 
 use serde_json::Value;
 use turnwise_core::{Tool, ToolError};
@@ -161,7 +161,7 @@ impl Function<'_> {
         })
     }
 
-    /// Returns the tool as JSON with keys in the original's order.
+    /// Returns the tool as JSON with keys in the order of tau2-bench.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();

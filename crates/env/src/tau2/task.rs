@@ -1,4 +1,4 @@
-//! Tasks in the original's format.
+//! Tasks in the format of tau2-bench.
 
 use std::fmt;
 
@@ -117,7 +117,7 @@ pub struct Criteria {
     /// Texts that the agent must communicate to the user.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
-    /// Statements about the episode that the original lets an LLM judge check; not graded here.
+    /// Statements about the episode that tau2-bench lets an LLM judge check; not graded here.
     #[serde(default)]
     pub nl_assertions: Option<Vec<String>>,
     /// Components of the reward.
@@ -166,7 +166,7 @@ pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// Text that is displayed with a tab before each non-blank line, as in the original.
+/// Text that is displayed with a tab before each non-blank line, as in tau2-bench.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -197,7 +197,7 @@ impl fmt::Display for Instructions {
     }
 }
 
-/// Formats the scenario as the original does.
+/// Formats the scenario as tau2-bench does.
 impl fmt::Display for Scenario {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(persona) = &self.persona {

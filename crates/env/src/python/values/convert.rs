@@ -106,7 +106,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(python::is_space).filter(|word| !word.is_empty())
 }
 
-/// `datetime.strptime(value, "%Y-%m-%d")` as year, month and day.
+/// Parses a date like `datetime.strptime(value, "%Y-%m-%d")` and returns year, month and day.
 ///
 /// # Errors
 /// Returns Python's `TypeError` or `ValueError`.

@@ -7,8 +7,8 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum bits of an integer. No result needs a larger one, because Python refuses to print
-/// integers of this size.
+/// Maximum bits of an integer. Larger integers are not needed, because Python refuses to print
+/// them.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {

@@ -77,7 +77,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// `left += right` for numbers and strings, as a new value.
+/// Returns the result of `left += right` for numbers and strings, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if Python does not support `+=` for the operand types.
@@ -102,15 +102,15 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left - right`
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number.
+/// Returns a `TypeError` unless both operands are numbers or both are sets.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// `left -= right` for numbers, as a new value.
+/// Returns the result of `left -= right` for numbers, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number.
+/// Returns a `TypeError` unless both operands are numbers or both are sets.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }
@@ -309,7 +309,7 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
     }
 }
 
-/// Returns the items of `for item in value`.
+/// Returns the items over which `for item in value` iterates.
 ///
 /// # Errors
 /// Returns a `TypeError` unless the value is iterable.
@@ -335,7 +335,7 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// `sum(values)`, from left to right starting at 0, as in Python 3.11.
+/// Returns `sum(values)`, added from left to right starting at 0, as in Python 3.11.
 ///
 /// # Errors
 /// Returns a `TypeError` unless all items are numbers.

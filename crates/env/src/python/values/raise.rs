@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other class, which no code of the environments catches.
+    /// Any other exception class; the environments never catch these exceptions.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,

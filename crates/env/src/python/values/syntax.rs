@@ -75,7 +75,7 @@ pub fn parse(text: &str) -> Result<Expression, Raise> {
 /// Returns the source of each call in a list `[f(..), g(..)]`.
 ///
 /// # Errors
-/// Returns a `SyntaxError` if the text is not such a list.
+/// Returns a `SyntaxError` if the text is not a list of calls.
 pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     parser.blank();

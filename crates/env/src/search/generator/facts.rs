@@ -5,7 +5,7 @@ use turnwise_core::Rng;
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations. Only people with one of the first five create works.
+/// Occupations. Only people with one of the first five occupations create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
@@ -281,7 +281,7 @@ impl Relation {
         }
     }
 
-    /// Returns a noun phrase such as `the mother of X`, where `of` is X. If `of` is itself such a
+    /// Returns a noun phrase such as `the mother of X` if `of` is `X`. If `of` is itself a noun
     /// phrase, the relations are chained.
     pub(super) fn noun(self, of: &str) -> String {
         match self {

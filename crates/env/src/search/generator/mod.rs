@@ -70,8 +70,8 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// A passage per entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. A name from which questions start belongs to only
-    /// one of these splits, whatever the seed.
+    /// Questions of `train`, `valid` and `test`. All questions that start from the same name are in
+    /// the same split, for every seed.
     pub splits: [Vec<Question>; 3],
 }
 

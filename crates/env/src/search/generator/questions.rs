@@ -32,7 +32,7 @@ impl QuestionKind {
     /// All types.
     pub const ALL: [Self; 4] = [Self::SingleHop, Self::TwoHop, Self::ThreeHop, Self::Comparison];
 
-    /// Returns the name in reports.
+    /// Returns the question type's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SingleHop => "single-hop",
@@ -43,7 +43,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws distinct questions. A digest of the name from which a question starts decides its split.
+/// Draws distinct questions. A digest of the name from which a question starts decides the
+/// question's split.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// Returns the command that prints a line `NAME:TAG` for each image, and fails if the engine is
-    /// not running. For apptainer it prints no images, because these are files.
+    /// not running. For apptainer, the command prints no images, because its images are files.
     pub(super) fn list(self) -> Vec<String> {
         match self.program() {
             Some(program) if self != Self::Apptainer => {
@@ -95,8 +95,8 @@ impl Engine {
         line
     }
 
-    /// Returns the command that runs a script. It uses `timeout`, because killing the client would
-    /// leave the script running.
+    /// Returns the command that runs a script. The command uses `timeout`, because killing the
+    /// engine's client would leave the script running.
     pub(super) fn execute(
         self,
         start: &Start<'_>,

@@ -15,7 +15,7 @@ use super::{Engine, SweContainer, SweLimits, client};
 use crate::coding::NUL;
 
 const ENGINE_WALL: Duration = Duration::from_mins(5);
-/// Time that the engine's client program gets beyond the timeout of the command that it runs.
+/// Extra time of the engine's client program beyond the timeout of its command.
 const GRACE: Duration = Duration::from_secs(15);
 const MOST_OUTPUT: usize = 16 << 20;
 
@@ -82,7 +82,8 @@ impl Host {
         &self.settings.repository
     }
 
-    /// Returns the images that the engine has. The error says how to install or start the engine.
+    /// Returns the images that the engine has. The error explains how to install or start the
+    /// engine.
     pub(in super::super) fn listed(&self) -> Result<Listed, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
@@ -211,8 +212,8 @@ fn names(listed: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Container {
-    /// Runs a shell script in the repository's folder. A script that fails gives an `Ok` result
-    /// with its exit code.
+    /// Runs a shell script in the repository's folder. A failing script gives an `Ok` result with
+    /// its exit code.
     pub(in super::super) fn run(
         &self,
         script: &str,

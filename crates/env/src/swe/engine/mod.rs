@@ -97,7 +97,7 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// Sets the CPU limit to the wall-clock limit, so that the latter always ends a command first.
+    /// Returns the limits with which a command's output is formatted.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

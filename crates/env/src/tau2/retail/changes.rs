@@ -1,4 +1,4 @@
-//! Tools that modify orders and users. As in the original, the changes that a tool made before it
+//! Tools that modify orders and users. As in tau2-bench, the changes that a tool made before it
 //! failed are kept.
 
 use super::super::pydantic::strings;
@@ -333,7 +333,7 @@ impl Retail {
     }
 }
 
-/// Reads an address. Errors are listed in the field order of the original's class `UserAddress`,
+/// Reads an address. Errors are listed in the field order of tau2-bench's class `UserAddress`,
 /// which differs from the order of the arguments.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(

@@ -102,8 +102,8 @@ pub(super) struct Order {
     pub(super) exchange_new_items: Option<Vec<String>>,
     #[serde(default)]
     pub(super) exchange_payment_method_id: Option<String>,
-    /// Price difference of an exchange. If no items are exchanged, it is the integer 0 rather than
-    /// a float, as in the original.
+    /// Price difference of an exchange. If no items are exchanged, the difference is the integer 0
+    /// rather than a float, as in tau2-bench.
     #[serde(default)]
     pub(super) exchange_price_difference: Option<serde_json::Number>,
     #[serde(default)]
@@ -158,8 +158,7 @@ impl Retail {
         self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
     }
 
-    /// Returns each changed row: its name (table and key) and the JSON that the original would
-    /// write.
+    /// Returns each changed row: its name (table and key) and the JSON that tau2-bench would write.
     ///
     /// # Errors
     /// Fails if serialization fails.

@@ -11,7 +11,7 @@ use super::json::dumps;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Class, Raise, Value};
 
-/// Tools in the original's order.
+/// Tools in the order of tau2-bench.
 pub(super) const METHODS: &[Method] = &[
     method("calculate", &[required("expression")]),
     method("cancel_pending_order", &[required("order_id"), required("reason")]),

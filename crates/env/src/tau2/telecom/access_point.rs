@@ -6,7 +6,7 @@ use crate::python::values::{Raise, Value, int_of};
 
 const KNOWN: [&str; 6] = ["apn_name", "reset_at_reboot", "mms_apn", "mmsc_url", "mms_proxy", "mms_port"];
 
-/// Reads settings with the original's validation.
+/// Reads access point settings with tau2-bench's validation.
 pub(super) fn read_access_point(settings: &Value) -> Result<AccessPoint, Raise> {
     let Some(fields) = settings.as_dict() else { return Err(Raise::no_attribute(settings, "apn_name")) };
     let mut read = AccessPoint::default();

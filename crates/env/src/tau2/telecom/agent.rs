@@ -8,7 +8,7 @@ use crate::python::float;
 use crate::python::method::{Default, Method, method, optional, required};
 use crate::python::values::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 
-/// Tools in the original's order.
+/// Tools in the order of tau2-bench.
 pub(super) const METHODS: &[Method] = &[
     method("get_customer_by_phone", &[required("phone_number")]),
     method("get_customer_by_id", &[required("customer_id")]),
@@ -43,7 +43,7 @@ struct Changed<'a> {
     line: &'a Line,
 }
 
-/// A line's data usage, as JSON. The numbers are written as strings, as in the original.
+/// A line's data usage, as JSON. The numbers are written as strings, as in tau2-bench.
 #[derive(Serialize)]
 struct Usage<'a> {
     line_id: &'a str,
@@ -212,7 +212,7 @@ impl Carrier {
     }
 
     /// Adds an amount to the customer's draft bill. New bills get an id from `made`, the number of
-    /// bills created so far, instead of the original's random id.
+    /// bills created so far, instead of tau2-bench's random id.
     fn charge(
         &mut self,
         customer: &Value,

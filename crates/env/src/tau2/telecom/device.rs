@@ -7,7 +7,7 @@ use crate::python::float;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Raise, Value, hashable, str_method};
 
-/// Tools in the original's order.
+/// Tools in the order of tau2-bench.
 pub(super) const METHODS: &[Method] = &[
     method("check_status_bar", &[]),
     method("check_network_status", &[]),

@@ -26,8 +26,8 @@ pub(super) const DONE_NAME: &str = "done";
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// Performance of new VPN connections. As in the original, once a setup action has broken a
-    /// connection, all later connections have the lower performance, too.
+    /// Performance of new VPN connections. As in tau2-bench, once a setup action has broken a
+    /// connection, all later connections have the lower performance.
     vpn: String,
     made: u32,
 }
@@ -88,7 +88,7 @@ impl Telecom {
         Ok(text)
     }
 
-    /// Returns the JSON that the original would write for each side.
+    /// Returns the JSON that tau2-bench would write for the carrier and for the phone.
     pub(super) fn parts(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         Ok(vec![("carrier".to_owned(), dumps(&self.carrier)?), ("phone".to_owned(), dumps(&self.phone)?)])
     }

@@ -54,7 +54,7 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// Permissions in the original's order.
+    /// Permissions in the order of tau2-bench.
     pub(super) const NAMES: [&'static str; 4] = ["sms", "storage", "phone", "network"];
 
     pub(super) fn of_name(&mut self, name: &str) -> Option<&mut bool> {
@@ -185,7 +185,7 @@ impl Default for Surroundings {
     }
 }
 
-/// The user's side of an episode.
+/// The user's part of an episode's state: the phone and its surroundings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Phone {
@@ -194,7 +194,7 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Parses the phone's data. The apps keep their order in the file, as in the original.
+    /// Parses the phone's data. The apps keep their order in the file, as in tau2-bench.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
         // TOML tables are sorted by name.

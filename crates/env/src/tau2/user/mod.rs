@@ -29,7 +29,7 @@ pub fn ends(words: &str) -> bool {
     [STOP, TRANSFER, OUT_OF_SCOPE].iter().any(|token| words.contains(token))
 }
 
-/// What a user's next message depends on.
+/// Inputs that determine a user's next message.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk<'a> {
     /// The task.
@@ -47,7 +47,7 @@ pub struct Talk<'a> {
 
 /// A simulated user.
 pub trait User: Send + Sync + fmt::Debug {
-    /// Returns the next message.
+    /// Returns the user's next message.
     ///
     /// # Errors
     /// Fails if the language model cannot be reached.
@@ -59,5 +59,5 @@ pub trait User: Send + Sync + fmt::Debug {
     }
 }
 
-/// A user shared by environments.
+/// A simulated user shared by environments.
 pub type SharedUser = Arc<dyn User>;

@@ -1,4 +1,4 @@
-//! A user simulated by a language model, as in the original.
+//! A user simulated by a language model, as in tau2-bench.
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub struct ModelUser {
 }
 
 impl ModelUser {
-    /// Creates a user with the original's guidelines.
+    /// Creates a user with tau2-bench's guidelines.
     pub fn new(chat: Chat, guidelines: String) -> Self {
         Self { chat, guidelines }
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for ModelUser {
     }
 }
 
-/// Returns the original's system prompt of the simulated user.
+/// Returns tau2-bench's system prompt of the simulated user.
 pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
     let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
     format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)

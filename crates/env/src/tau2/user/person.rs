@@ -17,7 +17,7 @@ const WORDS: [(&str, &str); 12] = [
     ("yourselves", "ourselves"),
 ];
 
-/// Words after which `you` is an object.
+/// Words after which `you` is an object and becomes `me`.
 const BEFORE_OBJECT: [&str; 24] = [
     "to", "for", "with", "from", "of", "at", "by", "about", "on", "give", "gives", "gave", "tell", "tells",
     "ask", "asks", "asked", "help", "helps", "offer", "offers", "let", "lets", "show",

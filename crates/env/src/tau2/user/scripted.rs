@@ -25,7 +25,7 @@ const IDENTITY: [&str; 12] = [
 
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Phrases by which a message without a question mark counts as a question.
+/// Phrases that make a message without a question mark count as a question.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
@@ -35,11 +35,11 @@ const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 ///
 /// | the agent | the user |
 /// |---|---|
-/// | asks who the user is | says what it knows; if asked again, what it does not know |
-/// | first asks anything else, or for confirmation | says how it wants things done, and confirms |
-/// | asks again | confirms, or has nothing to add |
+/// | asks who the user is | states the known facts; if asked again, also the unknown ones |
+/// | asks anything else for the first time | states the user's wishes, after a yes if asked to confirm |
+/// | asks again | confirms if asked to, or has nothing to add |
 /// | makes a statement | ends the conversation |
-/// | transferred the user to a human | ends the conversation |
+/// | has transferred the user to a human | ends the conversation |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scripted;
 
