@@ -51,8 +51,8 @@ impl EzPointsReward {
 pub struct EzPointsGenerator {
     /// Random seed.
     pub seed: u64,
-    /// Number of training tasks, drawn from the original's distribution, so that tasks can repeat.
-    /// `valid` and `test` contain each of their tasks once.
+    /// Number of training tasks, drawn from gym-cards' distribution, so that tasks can repeat. In
+    /// `valid` and `test`, each task occurs once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }

@@ -34,7 +34,7 @@ use super::protocol::{
 pub struct ProcessConfig {
     /// Program and arguments, such as `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program; by default the one of Turnwise.
+    /// Working directory of the program; by default Turnwise's working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Settings sent to the program with `hello`.

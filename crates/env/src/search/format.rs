@@ -12,12 +12,12 @@ use crate::python::{json_string, strip};
 pub enum ObservationFormat {
     /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL uses too. The passages
     /// have separate titles, blank lines surround the block, and invalid output gets an error
-    /// message. Use it with multi-turn prompts.
+    /// message. Use this format with multi-turn prompts.
     #[default]
     SearchR1,
     /// verl-agent's format (SkyRL's search tool). The passages form one JSON string in tags,
-    /// escaped like Python's `json.dumps`, and invalid output gets no error message. Use it with
-    /// per-turn prompts.
+    /// escaped like Python's `json.dumps`, and invalid output gets no error message. Use this
+    /// format with per-turn prompts.
     VerlAgent,
 }
 

@@ -114,8 +114,8 @@ pub struct SearchSettings {
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
     /// Show passages for the question (without options) before the first turn. With
-    /// `max_turns = 1`, this is retrieval-augmented generation. The queries of different episodes
-    /// are sent in separate calls.
+    /// `max_turns = 1`, the episode is retrieval-augmented generation. The queries of different
+    /// episodes are sent in separate calls.
     pub search_first: bool,
     /// Score used as the reward. Success always means an exact match.
     pub reward: SearchReward,

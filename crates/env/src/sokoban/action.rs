@@ -19,8 +19,8 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReading {
-    /// The text must be one of the five words, in upper or lower case. Spaces around it are
-    /// ignored.
+    /// The text must be one of the five action words, in upper or lower case. Surrounding spaces
+    /// are ignored.
     #[default]
     Exact,
     /// As in verl-agent, the text means the first of `up`, `down`, `left`, `right`, `still` that it

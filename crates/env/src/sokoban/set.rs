@@ -36,8 +36,8 @@ const MOST_IN_VAIN: usize = 10_240;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// -0.1 per step, 1 for a box moved onto a target, -1 for one moved off, and 10 for the
-    /// solution, as in the original.
+    /// -0.1 per step, 1 for a box moved onto a target, -1 for a box moved off, and 10 for the
+    /// solution, as in gym-sokoban.
     #[default]
     Original,
     /// 1 for the step that solves the level, else 0.

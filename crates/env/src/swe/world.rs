@@ -42,7 +42,8 @@ pub struct SweSettings {
     /// not set, a hash of the instance id decides the split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Records of the test split. If it is set, all records of `data` are in the training split.
+    /// Records of the test split. If `test_data` is set, all records of `data` are in the training
+    /// split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<PathBuf>,
     /// Container engine and images.

@@ -72,8 +72,8 @@ pub struct Tau2Settings {
     pub domain: Tau2Domain,
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must communicate a task's required texts. In the original, an LLM judge
-    /// checks this for most tasks.
+    /// Whether the agent must communicate a task's required texts. In tau2-bench, an LLM judge
+    /// checks these texts for most tasks.
     pub information: bool,
     /// Simulated user; unused in `telecom`.
     pub user: Tau2User,

@@ -16,11 +16,11 @@ pub enum Tau2UserKind {
     /// Scripted user for training; the episode's seed determines its random choices.
     #[default]
     Scripted,
-    /// Language model at an OpenAI-compatible endpoint, prompted as in the original.
+    /// Language model at an OpenAI-compatible endpoint, prompted as in tau2-bench.
     Model,
 }
 
-/// Settings of the simulated user. All except `kind` apply only to `kind = "model"`.
+/// Settings of the simulated user. All keys except `kind` apply only to `kind = "model"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2User {
@@ -33,7 +33,7 @@ pub struct Tau2User {
     /// Name of the environment variable that contains the API key; empty if the service needs no
     /// key.
     pub api_key_env: String,
-    /// Sampling temperature (original: 0).
+    /// Sampling temperature (tau2-bench: 0).
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
     /// Maximum tokens per user message.
