@@ -16,7 +16,7 @@ pub struct DemonstrationRequest<'a> {
     /// Number of episodes to play; failed ones are not replaced.
     pub count: usize,
     /// Probability of playing an invalid or useless action before an action of the expert. SFT does
-    /// not imitate these inserted actions. Environments in other processes ([`crate::process`]) get
+    /// not imitate the inserted actions. Environments in other processes ([`crate::process`]) get
     /// no inserted actions.
     pub invalid_action_prob: f64,
     /// Turn limit per episode, including inserted actions.

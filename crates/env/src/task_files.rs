@@ -14,7 +14,7 @@ impl Splits {
     /// Creates splits and moves `train` to the front.
     ///
     /// # Errors
-    /// Fails if a split is empty, or if two tasks in any splits have the same id.
+    /// Fails if a split is empty, or if two tasks, even in different splits, have the same id.
     pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();

@@ -32,7 +32,7 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Number of pixel rows above the formula. These rows stay the same during an episode.
+/// Number of pixel rows above the formula, which stay the same during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
 /// Card images.

@@ -7,9 +7,9 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! If a folder is given, it must contain the original's card images in `cards_135x189`, and may
-//! contain each episode's last image as `final_obs_seedN.png`. Recorded and replayed pixels must be
-//! equal, except in the rows of the formula, because the fonts differ (`TEXT_TOLERANCE`).
+//! If a folder is given, it must contain gym-cards' card images in `cards_135x189`, and may contain
+//! each episode's last image as `final_obs_seedN.png`. Recorded and replayed pixels must be equal,
+//! except in the rows of the formula, because the fonts differ (`TEXT_TOLERANCE`).
 
 use std::io::BufRead;
 use std::path::Path;

@@ -72,7 +72,7 @@ impl Program {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Returns the running process, or starts it.
+    /// Returns the running process, or starts one.
     ///
     /// # Errors
     /// Returns [`ProcessError::Start`] or [`ProcessError::Handshake`]. If a start fails, all

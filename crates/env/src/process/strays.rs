@@ -2,7 +2,7 @@
 //! them.
 //!
 //! A process that leaves its group and session (`setsid`) normally keeps its environment variables,
-//! so the mark finds it. `PR_SET_CHILD_SUBREAPER` is not used, because it would also adopt
+//! so the mark identifies it. `PR_SET_CHILD_SUBREAPER` is not used, because it would also adopt
 //! unrelated orphans of the program that embeds Turnwise.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -160,8 +160,8 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the stop strings to use with a chat format. Tool calls have none, because a reply
-    /// may contain several calls.
+    /// Returns the stop strings to use with a chat format. Tool calls have no stop strings, because
+    /// a reply may contain several calls.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }

@@ -238,7 +238,7 @@ impl SearchKind {
 }
 
 /// Returns the distinct passages that come with the questions of all splits. Splits that are not
-/// opened are included, so the passages do not depend on which ones are.
+/// opened are included, so the passages do not depend on the choice of splits.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

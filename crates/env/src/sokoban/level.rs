@@ -8,8 +8,8 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses a level from lines of symbols: either RAGEN's (`#_O√XPS`) or the common ones (`# .*$@+`,
-/// with `-` as another floor symbol).
+/// Parses a level from lines of symbols: either RAGEN's (`#_O√XPS`) or the common symbols
+/// (`# .*$@+`, with `-` as another floor symbol).
 ///
 /// # Errors
 /// Fails for an unknown symbol or an invalid level ([`Room::new`]).

@@ -1,4 +1,4 @@
-//! Reads the user's tau2-bench checkout.
+//! Reads a local tau2-bench checkout.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -23,8 +23,8 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 ///
 /// The observation is a call's result or the user's reply. An episode is graded when the user ends
 /// the conversation. After too many failed calls, an episode terminates ungraded and unsolved; at
-/// the turn limit, it is truncated. In solo mode, the tool `done` ends the episode and grades it,
-/// and a message to the user ends it unsolved.
+/// the turn limit, it is truncated. In solo mode, the tool `done` ends and grades the episode, and
+/// a message to the user ends the episode unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,

@@ -34,8 +34,8 @@ fn write(action: &GoldAction) -> String {
     call(&action.name, arguments)
 }
 
-/// Returns the expert's replies. With `hasty`, they omit the last call that changes the database;
-/// with `solo`, they contain no messages to the user.
+/// Returns the expert's replies. With `hasty`, the replies omit the last call that changes the
+/// database; with `solo`, they contain no messages to the user.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };

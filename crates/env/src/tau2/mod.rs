@@ -1,5 +1,5 @@
-//! tau2-bench: customer service with a user, a policy, a database and tools, all read from the
-//! user's checkout of the original.
+//! tau2-bench: customer service with a user, a policy, a database and tools, all read from a local
+//! tau2-bench checkout.
 
 mod arithmetic;
 pub mod checkout;

@@ -23,8 +23,8 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 pub struct Tau2Options {
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must communicate a task's required texts even if its reward basis omits
-    /// this check.
+    /// Whether the agent must communicate a task's required texts even if the task's reward basis
+    /// omits this check.
     pub information: bool,
     /// Number of failed calls at which an episode ends unsolved.
     pub max_errors: usize,
@@ -119,7 +119,7 @@ impl Tau2Tasks {
     }
 }
 
-/// Returns the kind of a task; telecom task ids start with it in brackets.
+/// Returns the kind of a task; telecom task ids start with the kind in brackets.
 fn kind(id: &str) -> Option<&str> {
     id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
 }

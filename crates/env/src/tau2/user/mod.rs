@@ -34,8 +34,8 @@ pub fn ends(words: &str) -> bool {
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, starting with the greeting. The user has replied to all of them except
-    /// the last.
+    /// The agent's messages, starting with the greeting. The user has replied to all messages
+    /// except the last.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],
