@@ -23,7 +23,7 @@ pub struct EzPointsKind;
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
     /// File with the card pairs of `test`, such as recorded episodes: JSON Lines with the key
-    /// `cards`, optionally zstd-compressed. These pairs are excluded from training.
+    /// `cards`, optionally zstd-compressed. The file's pairs are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.

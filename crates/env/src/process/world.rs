@@ -42,8 +42,8 @@ pub struct ProcessConfig {
     /// Number of processes to start with `command`; new episodes are assigned to them in turn.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Timeout of a response, in seconds. A program that exceeds it is killed, its episodes fail,
-    /// and it is restarted for later ones.
+    /// Timeout of a response, in seconds. A program that exceeds the timeout is killed, its
+    /// episodes fail, and it is restarted for later episodes.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Timeout of the program's start, including the loading of its data, in seconds.

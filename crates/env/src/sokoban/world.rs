@@ -27,8 +27,8 @@ pub struct SokobanKind;
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
     /// File with the levels of `test`, optionally zstd-compressed: JSON Lines with `room_fixed` and
-    /// `room_state`, or lines of symbols with empty lines between levels. These levels are excluded
-    /// from training.
+    /// `room_state`, or lines of symbols with empty lines between levels. The file's levels are
+    /// excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Text format of rooms.

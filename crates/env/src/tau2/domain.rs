@@ -17,8 +17,8 @@ pub enum Tau2Domain {
     /// Online store: orders, returns, exchanges.
     #[default]
     Retail,
-    /// Technical support of a mobile carrier, in solo mode: there is no user, and the agent itself
-    /// operates the user's phone.
+    /// Technical support of a mobile carrier, in solo mode: the agent gets a ticket instead of a
+    /// conversation and operates the user's phone itself.
     Telecom,
 }
 
