@@ -5,7 +5,7 @@ use turnwise_core::{SampleError, SamplingParams};
 
 use crate::pictures::Pictures;
 
-/// A token that a step runs. Rows of one sequence are ordered by position.
+/// A token that a decoding step processes. Rows of one sequence are ordered by position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) slot: usize,
@@ -41,7 +41,7 @@ pub(crate) trait Decoding: Debug + Send {
     /// `positions.end`.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
-    /// Keeps only a slot's first positions.
+    /// Drops a slot's cached keys and values after its first positions.
     fn keep(&mut self, _slot: usize, _positions: usize) {}
 
     /// Runs the model on all rows, and keeps the logits of the rows that request them.

@@ -5,8 +5,8 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights that a pass uses. If there is an adapter, the pass's `gradient` buffer holds only
-/// the adapter's gradients.
+/// The weights that a forward or backward pass uses. If there is an adapter, the pass's `gradient`
+/// buffer holds only the adapter's gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
@@ -18,19 +18,19 @@ pub(crate) struct Network<'a, T> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ValueHead<'a, T> {
-    /// `[hidden]` weights, then the bias.
+    /// The value head's `[hidden]` weights, then its bias.
     pub(crate) weights: &'a [T],
     /// Range of the value head in the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 
 impl<'a, T: Real> Network<'a, T> {
-    /// Length of the gradient buffer.
+    /// Returns the length of the gradient buffer.
     pub(crate) fn trained(&self) -> usize {
         self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// `None` if the tensor is frozen.
+    /// Returns a tensor's gradient, or `None` if the tensor is frozen.
     pub(crate) fn gradient_of<'g>(&self, range: &Range<usize>, gradient: &'g mut [T]) -> Option<&'g mut [T]> {
         if self.adapter.is_some() { None } else { gradient.get_mut(range.clone()) }
     }

@@ -11,18 +11,18 @@ use crate::packing::Packing;
 /// A KL divergence between the next-token distributions at two rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// Index of the target that the first distribution predicts.
+    /// Index of the target token that the first distribution predicts.
     pub(crate) first: usize,
     pub(crate) second: Second,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
-    /// A target of the same pass; gradients flow through it.
+    /// Target token of the same pass; gradients flow through its distribution.
     Own(usize),
-    /// A target of the same pass, treated as a constant.
+    /// Target token of the same pass, whose distribution is a constant.
     Detached(usize),
-    /// A target of the reference policy's pass.
+    /// Target token of the reference policy's pass.
     Reference(usize),
 }
 
@@ -40,8 +40,7 @@ impl Second {
 
 /// Forward and backward passes of one lane, with their buffers.
 ///
-/// On a device, the passes use the weights and gradients that the learner has bound, and ignore
-/// those passed here.
+/// On a device, passes use the weights and gradients that the learner has bound, not the arguments.
 pub(crate) trait Passes: Any + Send {
     /// Creates buffers for the reference policy's passes.
     fn beside(&self, config: &ModelConfig) -> Box<dyn Passes>;
@@ -70,9 +69,9 @@ pub(crate) trait Passes: Any + Send {
 
     fn begin_backward(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
-    /// Backpropagates from each target's statistics. `derivatives` has the loss's gradients with
-    /// respect to each target's log-prob and entropy, or to its value; they must be zero outside
-    /// the `wanted` sequences.
+    /// Backpropagates through the output layer or value head. `derivatives` has the loss's
+    /// gradients with respect to each target's log-prob and entropy, or to its value. Gradients
+    /// must be zero outside the `wanted` sequences.
     fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -82,7 +81,7 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Returns KL divergences in nats. `reference` must have run its forward pass.
+    /// Returns KL divergences in nats. Call this after the forward pass of `reference`.
     fn divergences(
         &mut self,
         network: Network<'_, f32>,

@@ -115,7 +115,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// Returns the reason as an error if the config is not a supported BERT.
+    /// Returns an error with the reason if the config is not a supported BERT.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

@@ -127,12 +127,12 @@ impl SentenceEncoder {
         self.bert.config().hidden_size
     }
 
-    /// Returns the embeddings of `texts`, `[texts, dimensions]`. The other texts of a call affect a
-    /// text's vector only by rounding.
+    /// Returns the embeddings of `texts`, `[texts, dimensions]`. A text's vector depends on the
+    /// other texts only by rounding.
     ///
     /// # Errors
     ///
-    /// Fails if the tokenizer does not fit the model, whose vocabulary may lack a token.
+    /// Fails if the tokenizer fails or returns a token that the model's vocabulary lacks.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),

@@ -13,8 +13,9 @@ use crate::pictures::{TowerKind, VisionConfig};
 
 /// A family of decoders, named by `model_type` in `config.json`.
 ///
-/// All have RMS norm before attention and MLP, grouped-query attention with rotary positions, and a
-/// gated SiLU MLP. They differ in biases and in whether queries and keys are normalized.
+/// All families have RMS norm before attention and MLP, grouped-query attention with rotary
+/// positions, and a gated SiLU MLP. Families differ in biases and in whether queries and keys are
+/// normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
@@ -81,7 +82,7 @@ impl fmt::Display for Family {
 pub struct SpecialTokens {
     /// BOS token id.
     pub bos: Option<u32>,
-    /// EOS token ids. The first is used if a file format, such as GGUF, allows only one.
+    /// EOS token ids. A file format that allows only one EOS token, such as GGUF, gets the first.
     pub eos: Vec<u32>,
     /// Padding token.
     pub pad: Option<u32>,
@@ -116,8 +117,8 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// True if the output layer shares the embedding.
     pub tie_word_embeddings: bool,
-    /// True if query, key, value and output have biases; applies only to Qwen3 and Llama. Qwen2
-    /// ignores this, because it always has biases on query, key and value.
+    /// True if query, key, value and output have biases (Qwen3 and Llama). Must be false for Qwen2,
+    /// which always has biases on query, key and value.
     pub attention_bias: bool,
     /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
@@ -129,7 +130,7 @@ pub struct ModelConfig {
     pub vision: Option<VisionConfig>,
 }
 
-/// Returns a Qwen2 config with unscaled rotary positions. Sizes are 0 and must be set.
+/// Returns a Qwen2 config with unscaled rotary positions. All sizes are 0 and must be set.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -199,10 +200,11 @@ impl ModelConfig {
     /// Rejects unsupported shapes.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the name of the rejected key, if a size is out of
-    /// limits, the number of key heads does not divide that of query heads, the head width is odd,
-    /// a norm or rotary setting is out of range, or the config requests biases that the family
-    /// lacks.
+    /// Returns [`ModelError::Config`] with the name of the rejected key if:
+    /// - a size is out of limits, or the head width is odd;
+    /// - the number of query heads is not a multiple of the number of key heads;
+    /// - a norm or rotary setting is out of range;
+    /// - biases or vision settings do not fit the family.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

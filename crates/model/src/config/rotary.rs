@@ -38,8 +38,8 @@ pub enum RopeScaling {
         beta_slow: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,
-        /// True if the bounds between unchanged and divided frequencies are rounded outwards to
-        /// whole indices of pairs.
+        /// True if the ramp between unchanged and divided frequencies is widened to whole pair
+        /// indices.
         truncate: bool,
     },
 }
@@ -58,8 +58,8 @@ impl ModelConfig {
     /// Returns the rotary embedding for a config.
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer") in
-    /// double precision. `transformers` uses single precision, so its angles differ from these by
-    /// up to about `position * 6e-8` radians.
+    /// double precision. `transformers` uses single precision, so its angles differ by up to about
+    /// `position * 6e-8` radians.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);

@@ -166,8 +166,8 @@ impl<T: Real> Workspace<T> {
 
     /// Backpropagates through the layers for the `wanted` sequences.
     ///
-    /// Overwrites stored values, so a row may take part in only one call, together with all
-    /// sequences that share it.
+    /// Overwrites stored values, so each row may take part in only one call. Sequences that share a
+    /// row must be in the same call.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

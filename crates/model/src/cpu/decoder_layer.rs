@@ -79,7 +79,7 @@ pub(crate) struct Pass<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Gradient of the layer's output, which is replaced by that of its input.
+    /// Gradient of the layer's output, overwritten with the gradient of the layer's input.
     pub(crate) residual: &'a mut [T],
     /// Space per run for the residual stream or the queries, whichever is wider.
     pub(crate) hidden: &'a mut [T],

@@ -67,8 +67,8 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of all buffers but those for divergences, assuming that each target has
-    /// its own row.
+    /// Returns the bytes of all buffers except those for KL divergences, assuming that each target
+    /// has its own row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -236,7 +236,7 @@ impl<T: Real> HeadState<T> {
         found
     }
 
-    /// Adds the divergences' gradients. Call this after [`HeadState::backward`].
+    /// Adds the gradients of KL divergences. Call this after [`HeadState::backward`].
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, T>,
@@ -366,7 +366,7 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Splits divergences into runs whose second distributions are of one kind ([`Second`]). Each run
+/// Splits KL divergences into runs with the same kind of second distribution ([`Second`]). Each run
 /// is short enough that the logits of both distributions fit in memory.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);

@@ -58,7 +58,7 @@ pub struct OptimizerState {
 }
 
 impl OptimizerState {
-    /// Returns the state before the first update.
+    /// Returns the optimizer state before the first update.
     pub fn new(len: usize) -> Self {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
@@ -80,7 +80,7 @@ impl OptimizerState {
     }
 
     /// Applies one update with a finite gradient of global norm `norm`. `tensors` lists the tensors
-    /// of `gradient`, `weights` and the moments, in their common order.
+    /// in the order of `gradient`, `weights` and the moments.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -136,7 +136,7 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Restores a saved state exactly.
+    /// Restores a saved optimizer state exactly.
     ///
     /// # Errors
     /// Fails if the file cannot be read, lacks `step` or is incomplete, or if a tensor's moments

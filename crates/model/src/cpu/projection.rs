@@ -85,8 +85,8 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W`, and adds the gradients of weight and bias to `gradient`. With a
-    /// `gradient` of `None`, both are frozen.
+    /// Sets `d_x` to `d_y W`, and adds the gradients of weight and bias to `gradient`. If
+    /// `gradient` is `None`, weight and bias are frozen.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,

@@ -52,7 +52,7 @@ pub(crate) struct Matrix {
 pub(crate) struct Output {
     pub(crate) at: Address,
     pub(crate) stride: usize,
-    /// True for f32, false for bfloat16.
+    /// True if the elements are f32, false if they are bfloat16.
     pub(crate) wide: bool,
 }
 
@@ -95,8 +95,8 @@ pub(crate) trait Driver: Send + Sync {
     fn forget(&self, recording: usize);
 }
 
-/// A recording in progress, ended and freed on drop: otherwise, after an error or a panic, this
-/// thread's work would never run and other threads would wait forever.
+/// A recording in progress, ended and freed on drop. After an error or a panic, a recording left
+/// open would block this thread's work and other threads forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

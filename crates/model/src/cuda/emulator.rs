@@ -35,7 +35,7 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    /// Recorded operations, by thread because parallel tests share the device.
+    /// Recorded operations of each thread; parallel tests share the device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
     downloaded: HashMap<ThreadId, usize>,

@@ -22,7 +22,7 @@ use crate::weights::lora::Joint;
 
 /// Maximum number of prompt tokens per step (`Decoding::prompt_rows`).
 pub(crate) const PROMPT_ROWS: usize = 2048;
-/// Recorded steps round the number of rows up to a multiple of this.
+/// Recorded steps have a multiple of this many rows.
 const ROUNDED: usize = 8;
 /// Maximum number of thread blocks among which a row's keys are split.
 const MOST_SPLITS: usize = 16;

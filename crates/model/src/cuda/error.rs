@@ -13,7 +13,7 @@ pub enum CudaError {
         library: &'static str,
         /// The loader's message.
         reason: String,
-        /// How to fix it.
+        /// Suggested fix.
         hint: &'static str,
     },
     /// No usable device.
@@ -22,7 +22,7 @@ pub enum CudaError {
     /// A library call failed.
     #[error("cuda: {call}: {reason}")]
     Call {
-        /// Name of the function.
+        /// Name of the function that failed.
         call: &'static str,
         /// The library's message.
         reason: String,

@@ -17,7 +17,8 @@ use super::library::{
 
 /// Oldest architecture with bfloat16 products and asynchronous copies.
 const OLDEST: c_int = 80;
-/// cuBLAS workspace in bytes; a fixed one makes products reproducible and lets graphs capture them.
+/// cuBLAS workspace in bytes. A fixed workspace makes products reproducible and lets graphs capture
+/// products.
 const WORKSPACE: usize = 32 << 20;
 const PLAIN_SHARED: u32 = 48 << 10;
 

@@ -238,8 +238,8 @@ impl Head {
         Ok(found)
     }
 
-    /// Adds the divergences' gradients. Call this after [`Head::backward`], which initializes the
-    /// sums.
+    /// Adds the gradients of KL divergences. Call this after [`Head::backward`], which overwrites
+    /// the hidden states' gradients.
     pub(crate) fn backward_divergences(
         &mut self,
         network: &Network,
@@ -363,7 +363,7 @@ fn output_backward(
     Ok(())
 }
 
-/// Splits divergences into runs that fit in memory.
+/// Splits KL divergences into runs that fit in memory, each with one kind of second distribution.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

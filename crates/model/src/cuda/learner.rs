@@ -26,7 +26,7 @@ pub(crate) struct Trained {
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
     gradient: Buffer<f32>,
-    /// Error of a call whose signature cannot return it; the next pass or update returns it.
+    /// Error of a call that cannot return errors; the next pass or update returns this error.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -176,7 +176,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Applies one AdamW update with a finite gradient of this norm, then zeroes the gradient.
+    /// Applies one AdamW update with a finite gradient of norm `norm`, then zeroes the gradient.
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -219,7 +219,7 @@ impl Trained {
 pub(crate) struct TakenGradient(Buffer<f32>);
 
 /// Returns an adapter's frozen base if it is already on the device, so that policy and critic, for
-/// example, share it. Otherwise registers `uploaded` for later calls, unless it is `None`.
+/// example, share it. If the base is not found, registers `uploaded` (if any) for later calls.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,

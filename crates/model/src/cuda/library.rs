@@ -17,7 +17,7 @@ pub(super) type Handle = usize;
 pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
 pub(super) const COMPUTE_F32: c_int = 68;
-/// Adds partial sums of split products in f32, never in bfloat16:
+/// Makes cuBLAS add partial sums of split products in f32, never in bfloat16:
 /// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`.
 pub(super) const F32_REDUCTION: c_int = 16;
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
@@ -46,7 +46,7 @@ macro_rules! library {
         }
 
         impl $name {
-            /// Looks up every function.
+            /// Looks up every function in the library.
             ///
             /// # Safety
             /// `library` must be the library that these signatures belong to, and must never be
@@ -151,8 +151,8 @@ fn newest_major() -> Option<c_int> {
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// Returns file names to try: those with a version, up to the driver's, then the name without one.
-/// A library newer than the driver can be loaded but fails on the first call.
+/// Returns file names to try: versions that the driver supports, newest first, then no version. A
+/// library newer than the driver can be loaded but fails on the first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
@@ -164,7 +164,7 @@ fn is_absence(candidate: &Path, reason: &str) -> bool {
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that loads, or returns the error of the first that exists.
+/// Opens the first file that loads. If none loads, returns the error of the first existing file.
 fn open(
     library: &'static str,
     names: &[String],

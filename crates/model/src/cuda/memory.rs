@@ -65,7 +65,7 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Grows to at least `len` elements; growing discards the contents.
+    /// Grows the buffer to at least `len` elements; growing discards the contents.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             *self = Self::empty(&self.driver);
@@ -104,7 +104,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of elements in a buffer. Like a raw pointer, it does not keep the [`Buffer`] alive.
+/// Address of elements in a buffer. Like a raw pointer, a `Part` does not keep the [`Buffer`]
+/// alive.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,

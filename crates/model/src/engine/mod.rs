@@ -202,8 +202,8 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts queued requests. Requests whose session has a slot start first, so that no other
-    /// request evicts this session.
+    /// Starts queued requests. Requests whose session has a slot start first, so that other
+    /// requests do not evict the session.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -289,8 +289,8 @@ impl NativeEngine {
     }
 
     /// Copies keys and values that another slot has computed. Returns true if the request could
-    /// reuse more tokens by waiting for another slot. It waits only for older requests, so the
-    /// oldest never waits.
+    /// reuse more tokens by waiting for another slot. A request waits only for older ones, so the
+    /// oldest request never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];

@@ -5,8 +5,8 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Ignores stop strings inside reasoning ([`StopStringMatcher::past_reasoning`]). By default
-    /// they apply everywhere; stop tokens always do.
+    /// Ignores stop strings inside reasoning ([`StopStringMatcher::past_reasoning`]). By default,
+    /// stop strings apply everywhere, as stop tokens always do.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self

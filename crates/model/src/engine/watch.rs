@@ -20,8 +20,8 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Creates the report of a sampled token. `place` is its row's index among the rows with
-    /// logits.
+    /// Creates the report of a sampled token. `place` is the index of the token's row among the
+    /// rows with logits.
     pub(super) fn of(
         backend: &dyn Decoding,
         active: &Active,
@@ -45,7 +45,7 @@ impl NativeEngine {
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Sampler::submit`], and if `alternatives` is above 0 on a device,
-    /// which does not report them.
+    /// because devices do not report alternatives.
     pub fn submit_watched(
         &mut self,
         request: SampleRequest,

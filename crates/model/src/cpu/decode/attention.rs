@@ -383,7 +383,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes `COLUMNS` of the sum vectors of [`weigh_columns`], from index `vector` on, and returns
+/// Computes [`weigh_columns`] for `COLUMNS` vectors of `sums`, from index `vector` on. Returns
 /// `COLUMNS`.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]

@@ -62,7 +62,7 @@ pub(super) struct Packed {
 
 impl Packed {
     /// Returns an upper bound on the bytes of packed weights; weights that bf16 represents exactly
-    /// take only half of it.
+    /// take half as much.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -172,7 +172,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// Sums over the blocks so far, `[rows, PANEL]`; unused if there is only one block.
+    /// Sums over the weight blocks so far, `[rows, PANEL]`; unused if there is only one block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,
@@ -225,7 +225,7 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
     }
 }
 
-/// Prefetches the next block, possibly of the next panel.
+/// Prefetches the next block of weights, which may be in the next panel.
 struct Fetch<'a, T> {
     panel: &'a [T],
     at: usize,

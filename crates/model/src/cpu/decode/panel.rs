@@ -24,8 +24,8 @@ pub(super) trait Element: Copy + Default {
 
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Returns two vectors of weights, one from each half of the outputs, both at `index` in their
-    /// half.
+    /// Returns the vectors of weights at `index` in the first and in the second half of the
+    /// outputs.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 
@@ -47,7 +47,7 @@ impl Element for f32 {
     }
 }
 
-/// Two bf16 weights: output `i` in the lower bits, `i + 16` in the upper.
+/// A word of two bf16 weights: output `i` in the lower bits, output `i + 16` in the upper.
 impl Element for u32 {
     const ROW: usize = PANEL / 2;
 

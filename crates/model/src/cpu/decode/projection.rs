@@ -7,9 +7,9 @@ use crate::{Compute, ModelConfig};
 
 /// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In f32, the adapter is merged into `W` at no cost per token. In bf16, it stays separate: merging
-/// would lose updates below half a rounding step (1/512 of the weight), so sampling would lag
-/// behind training.
+/// In f32, the adapter is merged into `W` at no cost per token. In bf16, the adapter stays
+/// separate. Merging would lose updates below half a rounding step (1/512 of the weight), so
+/// sampling would lag behind training.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -20,8 +20,8 @@ pub(super) struct Projection {
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`; zero where an output and a column belong to different
-    /// modules.
+    /// `s B`, `[outputs, modules rank]`; entries whose output and column belong to different
+    /// modules are zero.
     b: Packed,
 }
 

@@ -12,16 +12,16 @@ pub(super) struct Run {
     pub(super) len: usize,
 }
 
-/// Consecutive pages in a sequence's page table that the same rows of a tree read.
+/// Consecutive pages of a sequence's page table that are read by the same rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// The rows that read these pages, as a range relative to the tree's first member.
+    /// Range of the rows that read the pages, counted from the tree's first member.
     pub(super) members: Range<usize>,
 }
 
-/// Members of [`Sharing`] whose sequences start with the same page.
+/// Single-row runs of [`Sharing`] whose sequences start with the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
     pub(super) members: Range<usize>,
@@ -32,7 +32,7 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     pub(super) long: Vec<Run>,
-    /// Runs of a single row, sorted by their pages.
+    /// Single-row runs, sorted by the page tables of their sequences.
     pub(super) members: Vec<Run>,
     pub(super) trees: Vec<Tree>,
     pub(super) spans: Vec<Span>,

@@ -22,8 +22,8 @@ pub(super) fn prefetch<T>(from: &[T], at: usize) {
     let _ = (from, at);
 }
 
-/// Computes `e^x` to about two units in the last place. For `x` below -87, returns about the
-/// smallest normal number. The method is that of `ops/real.rs`.
+/// Computes `e^x` to about two units in the last place. For `x` below -87, the result is close to
+/// the smallest normal number. Uses the method of `exp` in `ops/real.rs`.
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
@@ -76,7 +76,7 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// RMS norm of query and key heads, in place, in rows `[queries | keys | ..]`. `weight` has the
+/// In-place RMS norm of the query and key heads in rows `[queries | keys | ..]`. `weight` has the
 /// query norm's weights, then the key norm's.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
@@ -116,7 +116,7 @@ impl WithSimd for HeadNorm<'_> {
     }
 }
 
-/// `gate_up[.., i] = silu(gate_i) * up_i` in place, for rows `[gate | up]` `stride` apart.
+/// Computes `gate = silu(gate) * up` in place, for rows `[gate | up]` with row stride `stride`.
 pub(super) struct GatedSilu<'a> {
     pub(super) gate_up: &'a mut [f32],
     pub(super) stride: usize,
@@ -141,8 +141,7 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// Returns `gate / (1 + e^-gate) * up`. This is a function because a closure would be compiled
-/// without vector instructions.
+/// Returns `gate / (1 + e^-gate) * up`. A closure would be compiled without vector instructions.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));

@@ -76,12 +76,12 @@ impl EngineWeights {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with the adapter merged, so that it costs nothing in decoding. Merging takes
-    /// `2 rank` operations per adapted weight and memory for one more layer.
+    /// Packs weights with the adapter merged, so that the adapter costs nothing in decoding.
+    /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
     /// If `compute` is bf16 and the CPU supports it, matrices are rounded once and take half the
-    /// memory, and the adapter stays separate in `f32`, because rounding would lose it. Keys,
-    /// values, softmax and logits are always `f32`.
+    /// memory. The adapter then stays separate in `f32`, because rounding would lose its updates.
+    /// Keys, values, softmax and logits are always `f32`.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`], or if the adapter was made for another architecture.

@@ -17,8 +17,8 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds each row of `d_out` to its token's gradient; `starts` has an entry for each distinct
-    /// token, then the end.
+    /// Adds each row of `d_out` to its token's gradient; `starts` has each distinct token's first
+    /// index in `order`, then the length of `order`.
     pub(crate) fn embed_backward(
         &self,
         tokens: Part<i32>,
@@ -168,7 +168,7 @@ impl Kernels {
         self.each("scale", values.len, arguments![values, long(values.len), factor])
     }
 
-    /// Returns the sum of squares; waits for the device.
+    /// Returns the sum of squares of `values`; waits for the device.
     pub(crate) fn square_sum(&self, values: Part<f32>, partials: Part<f64>) -> Result<f64, CudaError> {
         self.rows("square_sums", partials.len, 256, arguments![values, long(values.len), partials])?;
         Ok(partials.download(&*self.driver)?.iter().sum())

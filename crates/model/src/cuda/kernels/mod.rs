@@ -74,7 +74,7 @@ fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
 
-/// Panics if a buffer is too small; the kernel would write out of bounds.
+/// Panics if a buffer is so small that the kernel would write out of bounds.
 fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }
