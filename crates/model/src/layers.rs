@@ -28,7 +28,7 @@ pub use crate::weights::TensorList;
 /// `[rows, inputs]`, `weight` is `[outputs, inputs]`, and `shape` is `[rows, inputs, outputs]`.
 ///
 /// # Panics
-/// If a slice is too short for the shape.
+/// Panics if a slice is too short for the shape.
 pub fn linear<T: Real>(
     x: &[T],
     weight: &[T],
@@ -43,7 +43,7 @@ pub fn linear<T: Real>(
 /// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or adds it to `d_x`.
 ///
 /// # Panics
-/// If a slice is too short for the shape.
+/// Panics if a slice is too short for the shape.
 pub fn linear_backward_input<T: Real>(
     d_y: &[T],
     weight: &[T],
@@ -57,7 +57,7 @@ pub fn linear_backward_input<T: Real>(
 /// Adds the gradient of [`linear`]'s weight, `d_W += d_y^T x`.
 ///
 /// # Panics
-/// If a slice is too short for the shape.
+/// Panics if a slice is too short for the shape.
 pub fn linear_backward_weight<T: Real>(d_y: &[T], x: &[T], d_weight: &mut [T], shape: [usize; 3]) {
     ops::linear_backward_weight(None, d_y, x, d_weight, shape);
 }

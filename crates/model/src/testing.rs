@@ -70,7 +70,7 @@ impl Objective for Probe {
 /// Returns `|a - b| / |b|`.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the lengths differ.
 pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     assert_eq!(a.len(), b.len());
@@ -81,7 +81,7 @@ pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
 /// Returns the largest difference of two lists of rows.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the lengths differ.
 pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     assert_eq!(a.len(), b.len());
     let pairs = a.iter().zip(b).flat_map(|(a, b)| {

@@ -70,7 +70,7 @@ pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
 pub struct TensorSlice<'a> {
     /// Name.
     pub name: String,
-    /// Outermost dimension first.
+    /// Dimensions, outermost first.
     pub shape: &'a [usize],
     /// Elements, row-major.
     pub values: &'a [f32],
@@ -79,7 +79,8 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and header entries atomically to a `safetensors` file.
 ///
 /// # Errors
-/// Names the file if it cannot be written, or if a tensor's values do not match its shape.
+/// Fails if the file cannot be written, or if a tensor's values do not match its shape. The error
+/// names the file.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -122,8 +123,8 @@ impl TensorFile {
     /// Copies a tensor's `f32`, `bf16` or `f16` elements.
     ///
     /// # Errors
-    /// Names the file and the tensor if the tensor is missing, or if its shape or type is not the
-    /// expected one.
+    /// Fails if the tensor is missing, or if its shape or type is not the expected one. The error
+    /// names the file and the tensor.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

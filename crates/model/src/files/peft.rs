@@ -76,8 +76,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json`.
     ///
     /// # Errors
-    /// Names the file and key. Rejects fully trained modules, biases, per-module ranks or scales,
-    /// variants such as DoRA, and methods other than LoRA.
+    /// Rejects fully trained modules, biases, per-module ranks or scales, variants such as DoRA,
+    /// and methods other than LoRA. The error names the file and key.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -192,8 +192,8 @@ fn has_effect(key: &str, value: &Value) -> bool {
 /// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// Fails like [`AdapterFile::read`]; names a tensor that is missing, unexpected or of the wrong
-/// shape.
+/// Fails like [`AdapterFile::read`], or if a tensor is missing, unexpected or of the wrong shape.
+/// The error names the tensor.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
@@ -264,7 +264,8 @@ fn is_lora(tensor: &TensorInfo) -> bool {
 /// atomically, `adapter_config.json` last; a critic's value head gets its own file.
 ///
 /// # Errors
-/// Names the path if it cannot be written. Fails if a target is not a linear layer.
+/// Fails if a target is not a linear layer, or if a file cannot be written; the error names the
+/// path.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;

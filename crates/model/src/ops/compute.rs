@@ -48,7 +48,7 @@ impl Compute {
     /// `[rows, inputs, outputs]`.
     ///
     /// # Panics
-    /// If a slice is shorter than its shape requires.
+    /// Panics if a slice is shorter than its shape requires.
     pub fn linear(self, x: &[f32], weight: &[f32], y: &mut [f32], shape: [usize; 3]) {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
@@ -56,7 +56,7 @@ impl Compute {
     /// Computes [`Compute::linear`]'s gradients, `d_x = d_y W` and `d_W += d_y^T x`.
     ///
     /// # Panics
-    /// If a slice is shorter than its shape requires.
+    /// Panics if a slice is shorter than its shape requires.
     pub fn linear_backward(
         self,
         d_y: &[f32],

@@ -5,7 +5,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Number of partial sums in a reduction. All vector widths divide it, so that results do not
+/// Number of partial sums in a reduction, a multiple of every vector width, so that results do not
 /// depend on the CPU.
 pub const LANES: usize = 16;
 

@@ -89,12 +89,12 @@ impl<T: Real> ViewMut<'_, T> {
     }
 }
 
-/// What a product does with its destination.
+/// Whether a product overwrites its destination or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
-    /// Overwrites it.
+    /// Overwrites the destination.
     Set,
-    /// Adds to it.
+    /// Adds to the destination.
     Add,
 }
 
@@ -105,7 +105,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 /// Computes `to = scale * a b`, or adds it to `to`, on one thread.
 ///
 /// # Panics
-/// If the shapes do not match each other or their slices.
+/// Panics if the shapes do not match each other or their slices.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {

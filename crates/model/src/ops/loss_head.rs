@@ -71,8 +71,8 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
 /// Overwrites a row of logits with its gradient
 /// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` lists the token, `d_logprob` and `d_entropy` of each target; `row` has the statistics
-/// of any of these targets, because only their log-probs differ.
+/// `targets` lists the token, `d_logprob` and `d_entropy` of each target. `row` has the statistics
+/// of any target; the targets' statistics differ only in log-prob.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,

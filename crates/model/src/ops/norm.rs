@@ -81,8 +81,9 @@ fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
 
 /// Applies [`rms_norm`] in place to each query and key head of `qkv`.
 ///
-/// `weight` is `[2, width]`: the query norm's, then the key norm's. Stores the original heads in
-/// `raw`, `[rows, (queries + keys) width]`, and their `r` in `inverse`, `[rows, queries + keys]`.
+/// `weight` is `[2, width]`: the query norm's weights, then the key norm's. Stores the original
+/// heads in `raw`, `[rows, (queries + keys) width]`, and their inverse RMS in `inverse`,
+/// `[rows, queries + keys]`.
 pub(crate) fn norm_heads<T: Real>(
     heads: Heads,
     qkv: &mut [T],

@@ -101,8 +101,8 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// Accurate to about two units in the last place. For arguments below -87, the result stays
-    /// near the smallest normal number. Propagates NaN.
+    /// Returns `e^x`, accurate to about two units in the last place. For arguments below -87, the
+    /// result stays near the smallest normal number. Propagates NaN.
     ///
     /// With `x = n ln 2 + r` and `|r| <= ln 2 / 2`, a polynomial gives `e^r` (coefficients from
     /// Cephes `expf`), and `n` is added to the exponent.

@@ -55,7 +55,7 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates `rows` like [`RopeTable::rotate`]; the first of them has position `depth`.
+    /// Rotates `rows` like [`RopeTable::rotate`]; the first row has position `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -74,8 +74,8 @@ impl<T: Real> RopeTable<T> {
     /// Rotates the first `heads` heads of each row of `x` in place; row `r` has position
     /// `first + r`.
     ///
-    /// Each pair `(i, i + half)` turns by its angle, or its negative in the backward pass; both
-    /// passes scale by the attention factor. Su et al. (2021), "RoFormer".
+    /// Each pair `(i, i + half)` turns by its angle, or by the negative angle in the backward pass;
+    /// both passes scale by the attention factor. Su et al. (2021), "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],

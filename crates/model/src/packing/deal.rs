@@ -6,8 +6,8 @@ use crate::ModelConfig;
 /// predict.
 ///
 /// A micro-batch has at most `budget` input tokens, or consists of a single longer sequence. In
-/// descending order of cost, each sequence goes to the micro-batch that has room and costs least so
-/// far, and each micro-batch to the lane that costs least so far.
+/// descending order of cost, each sequence goes to the cheapest micro-batch that has room.
+/// Micro-batches go to the cheapest lane, also in descending order of cost.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,

@@ -8,8 +8,8 @@ use crate::ModelConfig;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) tokens: &'a [u32],
-    /// Number of tokens in the sequence's masked contexts, which run in its micro-batch but share
-    /// no rows.
+    /// Number of tokens in the sequence's masked contexts, which run in the same micro-batch but
+    /// share no rows.
     pub(crate) beside: usize,
 }
 

@@ -26,9 +26,9 @@ pub(crate) struct Target {
 /// The rows of one micro-batch.
 ///
 /// A flat packing has one row per token. In a tree, a token that follows the same prefix in several
-/// sequences has one row, which belongs to the first of these sequences and is on the path of the
-/// others. A row's position is the number of its sequence's tokens before it. Fields with offsets
-/// list where each sequence or output starts, followed by the end of the last.
+/// sequences has one row. The row belongs to the first of these sequences and is on the path of the
+/// others. A row's position is the number of earlier tokens in its sequence. Offset fields list the
+/// start of each sequence or output, then the end of the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
@@ -54,8 +54,8 @@ impl Packing {
         self.fill_rows(sequences, true);
     }
 
-    /// Fills the rows. This is the only place where targets are shifted against rows: the row at
-    /// position `p - 1` predicts token `p`. Tokens after the last predicting row are not computed.
+    /// Fills the rows. Only this function shifts targets against rows: the row at position `p - 1`
+    /// predicts token `p`. Tokens after the last predicting row are not computed.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -156,8 +156,8 @@ impl Packing {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
-    /// Returns time, row and column of each packed row; `after` computes them from the preceding
-    /// token, its result, and the row's token.
+    /// Returns time, row and column (M-RoPE) of each packed row. `after` computes them from the
+    /// row's token and from the preceding token with its time, row and column.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
         for sequence in 0..self.sequences() {

@@ -12,8 +12,8 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one. For each, the number of this branch's rows that precede it,
-    /// and its index. Branches that leave at the same row start with different tokens.
+    /// Branches that leave this branch, each with the number of preceding rows in this branch, and
+    /// its index. Branches that leave at the same row start with different tokens.
     children: Vec<(usize, usize)>,
 }
 

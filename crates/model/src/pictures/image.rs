@@ -41,7 +41,7 @@ impl Image {
     /// Reads a PNG or JPEG file; see [`Image::decode`].
     ///
     /// # Errors
-    /// Names the file that cannot be read or decoded.
+    /// Fails if the file cannot be read or decoded; the error names the file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
         let size = metadata.len();

@@ -11,8 +11,8 @@ use crate::ModelError;
 /// First token id of images, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Maximum bytes of images in memory. Beyond it, the least recently used images are dropped, except
-/// those in use.
+/// Maximum bytes of images in memory. Beyond this limit, the least recently used images are
+/// dropped, except those in use.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Token ids of an image.
@@ -53,7 +53,7 @@ impl HeldPicture {
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// Always true, so that configs of equal shapes are equal.
+/// All image tables compare equal, so that configs of equal shapes are equal.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -226,9 +226,9 @@ impl Pictures {
 
     /// Returns a token's time, row and column, given the preceding token with its own.
     ///
-    /// In text, all three advance by one. In an image, time is constant, and row and column follow
-    /// the merged patch. After an image, all three continue at its time plus the number of tokens
-    /// on its longer side.
+    /// In text, time, row and column advance by one. In an image, time is constant, and row and
+    /// column follow the merged patch. After an image, time, row and column continue at the image's
+    /// time plus the number of tokens on its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -249,8 +249,8 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops the least recently used images beyond `most` bytes, except `but` and those in use,
-    /// which have more references than the table's own two.
+    /// Drops the least recently used images beyond `most` bytes, except `but` and those in use. An
+    /// image in use has more references than the table's two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

@@ -1,7 +1,7 @@
 //! Memory for training and sampling on an NVIDIA GPU.
 //!
 //! A trained weight takes 18 bytes: 2 for the bf16 copy, 4 for the f32 master weight, 8 for two
-//! moments and 4 for the gradient. A frozen one takes 2 bytes. Buffer sizes must match
+//! moments and 4 for the gradient. A frozen weight takes 2 bytes. Buffer sizes must match
 //! `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
@@ -14,9 +14,9 @@ const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum number of prompt tokens per sampling step. `SPLITS` is the maximum number of thread
-/// blocks among which a row's keys are split. Both must match `cuda/engine.rs`.
+/// Maximum number of prompt tokens per sampling step, as in `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
+/// Maximum number of thread blocks among which a row's keys are split, as in `cuda/engine.rs`.
 const SPLITS: u64 = 16;
 
 const ROOM: u64 = 256;

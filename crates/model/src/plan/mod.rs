@@ -45,11 +45,12 @@ pub struct PlanSettings {
     pub trainable: usize,
     /// Maximum tokens in a sequence.
     pub longest: usize,
-    /// Elements per token in an adapter's buffers; 0 without one.
+    /// Elements per token in an adapter's buffers; 0 without an adapter.
     pub adapter_row: usize,
-    /// Rank of the policy's adapter; 0 without one.
+    /// Rank of the policy's adapter; 0 without an adapter.
     pub adapter_rank: usize,
-    /// Parameters of a separate reference policy; 0 without one, or if the base serves as one.
+    /// Parameters of a separate reference policy; 0 without a reference, or if the base serves as
+    /// reference.
     pub reference: usize,
     /// True if the run computes KL divergences over the whole vocabulary, against a reference
     /// policy or a masked prompt.

@@ -3,7 +3,8 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
 /// PPO's value model: `V(s_t) = w . norm(h_t) + b`, with the hidden state `h_t` of the position
-/// before token `t`. It has a copy of the policy's layers, or an adapter on the policy's base.
+/// before token `t`. The model has a copy of the policy's layers, or an adapter on the policy's
+/// base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
@@ -31,8 +32,7 @@ impl Critic {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values. The objective receives these values in place of
-    /// log-probs.
+    /// Adds the gradient of a loss over values. The objective receives values instead of log-probs.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Learner::forward_backward`], and discards the accumulated

@@ -72,7 +72,7 @@ pub(crate) struct Found<T> {
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     members: &'a [usize],
-    /// Index of each masked context in the batch, and of its sequence in `members`.
+    /// Index of each masked context in the batch, and index of its sequence in `members`.
     masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
@@ -212,9 +212,9 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Returns the divergences in this order: first, those between each member's targets and the
-    /// reference; then, for each masked context, those between its original and its masked targets,
-    /// and those between the masked targets and the reference.
+    /// Returns the KL divergences of the members' targets from the reference, then those of each
+    /// masked context. A masked context has divergences between its original and masked targets,
+    /// then between its masked targets and the reference.
     fn terms(&self, passes: RequiredPasses, skipped: usize) -> Vec<Divergence> {
         let packing = &self.lane.packing;
         let mut terms = Vec::new();

@@ -92,7 +92,7 @@ impl<T: Real> Tower<'_, T> {
 }
 
 struct Derivatives<'a, T> {
-    /// Gradient of a block's output; becomes that of its input.
+    /// Gradient of a block's output, overwritten with the gradient of the block's input.
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],

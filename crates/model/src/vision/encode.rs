@@ -34,7 +34,8 @@ impl<T: Real> Encoded<T> {
     /// Returns the row of an image token.
     ///
     /// # Panics
-    /// If the token belongs to none of these images; the learner checks the tokens beforehand.
+    /// Panics if the token belongs to none of the encoded images; the learner checks the tokens
+    /// beforehand.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -42,8 +43,8 @@ impl<T: Real> Encoded<T> {
     }
 }
 
-/// Replaces image ids by row numbers. Sequences are sorted by token, and ids differ between
-/// processes, so with ids a resumed run would sort differently.
+/// Replaces image ids by row numbers. Ids differ between processes, so a resumed run would sort
+/// sequences with ids differently.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -112,8 +113,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates the large jobs and distributes the others over lanes. The result depends only on the
-/// jobs and `lanes`.
+/// Returns the large jobs, and the other jobs distributed over `lanes`. The result depends only on
+/// the jobs and `lanes`.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);

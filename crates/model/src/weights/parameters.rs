@@ -1,7 +1,7 @@
 //! A decoder's weights in one flat buffer.
 //!
-//! Gradients, optimizer moments and checkpoints share its layout. Names and shapes follow Hugging
-//! Face; a linear weight is `[out, in]`, row-major.
+//! Gradients, optimizer moments and checkpoints share the buffer's layout. Names and shapes follow
+//! Hugging Face; a linear weight is `[out, in]`, row-major.
 
 use std::ops::Range;
 
@@ -98,8 +98,8 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`. Equals `embedding` if tied, and in critics, which have no
-    /// output layer.
+    /// Output layer, `[vocab, hidden]`. This range equals `embedding` if the output layer is tied,
+    /// and in critics, which have no output layer.
     pub output: Range<usize>,
     /// A critic's value head: `[hidden]` weights and one bias.
     pub value: Option<Range<usize>>,

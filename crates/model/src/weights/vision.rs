@@ -20,7 +20,8 @@ pub(crate) struct BlockLayout {
     /// `[hidden, hidden]`.
     pub(crate) proj_weight: Range<usize>,
     pub(crate) proj_bias: Range<usize>,
-    /// Gate and up, `[2 intermediate, hidden]`, or `[intermediate, hidden]` without a gate.
+    /// Gate and up projections, `[2 intermediate, hidden]`; without a gate, only the up
+    /// projection, `[intermediate, hidden]`.
     pub(crate) up_weight: Range<usize>,
     pub(crate) up_bias: Range<usize>,
     /// `[hidden, intermediate]`.

@@ -21,8 +21,8 @@ use crate::{ModelError, Parameters};
 /// type.
 ///
 /// # Errors
-/// Fails if the model is a vision model or a critic or has `YaRN` scaling, if llama.cpp does not
-/// know the tokenizer, if a weight is beyond the range of `f16`, or if the file cannot be written.
+/// Fails for vision models, critics, `YaRN` scaling, and tokenizers that llama.cpp does not
+/// support. Fails if a weight is beyond the range of `f16` or the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,

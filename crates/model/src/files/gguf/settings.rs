@@ -5,7 +5,8 @@ use super::writer::Value;
 use crate::config::rotary::RopeScaling;
 use crate::{Family, ModelConfig};
 
-/// Returns the keys `general.*` and the architecture's keys, or why llama.cpp cannot run the model.
+/// Returns the keys `general.*` and the architecture's keys, or an error if llama.cpp cannot run
+/// the model.
 pub(super) fn of(
     config: &ModelConfig,
     name: &str,

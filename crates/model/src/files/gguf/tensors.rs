@@ -49,7 +49,7 @@ const LAYER: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// Returns a model's tensors, or why one cannot be written.
+/// Returns a model's tensors, or an error if one cannot be written.
 pub(super) fn of(parameters: &Parameters<f32>, number_type: GgufType) -> Result<Vec<Tensor<'_>>, String> {
     let config = &parameters.config;
     let mut found = Vec::new();

@@ -23,7 +23,7 @@ const PATTERNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns the keys `tokenizer.*`, or why llama.cpp cannot reproduce the tokenizer.
+/// Returns the keys `tokenizer.*`, or an error if llama.cpp cannot reproduce the tokenizer.
 pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(String, Value)>, String> {
     let json = tokenizer.to_json().map_err(|error| error.to_string())?;
     let json: Json = serde_json::from_str(&json).map_err(|error| error.to_string())?;

@@ -44,8 +44,8 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 /// keys that do not affect this crate.
 ///
 /// # Errors
-/// Names the file and key. Fails if the file is unreadable or not JSON, a number is missing or has
-/// the wrong type, a setting is unsupported, or [`ModelConfig::check`] fails.
+/// Fails if the file is unreadable or not JSON, a number is missing or has the wrong type, a
+/// setting is unsupported, or [`ModelConfig::check`] fails. The error names the file and key.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -128,7 +128,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Parses token ids: a number, a list, or null. Some old files use -1 for "none".
+/// Parses token ids: a number, a list, or null. Some old files use -1 for a missing token.
 fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| entries.get(key).and_then(token);
@@ -293,7 +293,8 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// Returns all keys that `transformers` needs. `dtype` is PyTorch's name of the weights' type.
+/// Returns a `config.json` with all keys that `transformers` needs. `dtype` is PyTorch's name for
+/// the weights' type.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;
     let class = config.model_type.class();

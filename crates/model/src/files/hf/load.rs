@@ -122,8 +122,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor: removes the prefixes of PyTorch wrappers and vision
-/// models, and adds `model.` to a decoder that was saved without it.
+/// Returns this crate's name for a tensor. Removes the prefixes of PyTorch wrappers and vision
+/// models, and adds a missing `model.` to decoder tensors.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =

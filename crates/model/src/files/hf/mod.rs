@@ -20,11 +20,11 @@ const WEIGHTS: &str = "model.safetensors";
 const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Reads a model's `f32`, `bf16` or `f16` weights as `f32`. Little memory is needed beyond them.
+/// Reads a model's `f32`, `bf16` or `f16` weights as `f32`. Needs little memory beyond the weights.
 ///
 /// # Errors
-/// Names the file and the key or tensor. Fails on an unsupported family or setting, a missing or
-/// unexpected tensor, or a wrong shape.
+/// Fails on an unsupported family or setting, a missing or unexpected tensor, or a wrong shape. The
+/// error names the file and the key or tensor.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;
@@ -46,8 +46,7 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights larger than memory, if its size is known; allocating them would abort the
-/// program.
+/// Rejects weights for which memory cannot be reserved; allocating them would abort the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);

@@ -64,11 +64,12 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// Writes `model.safetensors` (or shards and their index), `generation_config.json` and
 /// `config.json` into a folder, creating it if needed.
 ///
-/// Each file is renamed into place once it is complete, `config.json` last. Then the weights files
+/// Each file is renamed into place once it is complete, `config.json` last. Finally, weights files
 /// left by an earlier model are removed.
 ///
 /// # Errors
-/// Names the path that cannot be created, listed, written, renamed or removed.
+/// Fails if a path cannot be created, listed, written, renamed or removed; the error names the
+/// path.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,

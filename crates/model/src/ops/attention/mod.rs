@@ -71,13 +71,13 @@ pub(crate) struct Scratch<T> {
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    /// First the keys and values of a path and of the rows after it, then their gradients.
+    /// Two buffers for a path and the rows after it: keys and values, and their gradients.
     gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
-    /// Returns the number of elements for sequences of up to `length` rows.
+    /// Returns the number of scratch elements for sequences of up to `length` rows.
     pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
         let gathered = if paths { 2 * config.key_value_width() } else { 0 };
         2 * length * (QUERY_BLOCK + config.head_dim + gathered)
@@ -95,8 +95,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Transposes `width` columns of `rows`, which are `stride` apart, to `[width, length]`. Done once
-/// for all blocks of queries.
+/// Transposes `width` columns of `rows`, with row stride `stride`, to `[width, length]`. One
+/// transposition serves all blocks of queries.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -114,7 +114,7 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
 /// given, `f32` products run in bf16.
 ///
 /// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the softmax
-/// denominator's log) span the micro-batch; only the place's rows are written.
+/// denominator's log) span the micro-batch; only the rows of `place` are written.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -202,9 +202,9 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 }
 
 struct BackwardBlock<'a, T> {
-    /// Scores, then probabilities.
+    /// Scores, overwritten with probabilities.
     scores: &'a mut [T],
-    /// Gradients of the probabilities, which are replaced by those of the scores.
+    /// Gradients of the probabilities, overwritten with the gradients of the scores.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],

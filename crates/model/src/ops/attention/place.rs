@@ -38,8 +38,8 @@ impl<'a, T> KeyValues<'a, T> {
 pub(crate) struct Derivatives<'a, T> {
     /// Gradients of `[queries | keys | values]` in the queries' own rows.
     pub(in crate::ops) own: &'a mut [T],
-    /// Gradients of `[keys | values]` in all rows attended to, if some of these precede the
-    /// queries' rows.
+    /// Gradients of `[keys | values]` in all rows attended to; `None` if none of these rows
+    /// precedes the queries' rows.
     pub(in crate::ops) gathered: Option<&'a mut [T]>,
 }
 
@@ -72,8 +72,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns a place's keys and values. If the place has a path, its rows are not contiguous and are
-/// first copied together, which takes `2 x key/value heads x width` numbers per row.
+/// Returns a place's keys and values. If the place has a path, the rows are not contiguous and are
+/// first copied into `gathered`, `2 x key/value heads x width` numbers per row.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

@@ -25,8 +25,8 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Requests the tile registers from Linux, which enables them only on request; returns false if it
-/// refuses.
+/// Requests the tile registers from Linux, which enables them only on request. Returns false if
+/// Linux refuses.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;

@@ -2,8 +2,8 @@
 //!
 //! Computes the equations of [`super::super::attention`] but processes the blocks in a different
 //! order. The forward pass takes 32 queries and all earlier keys at a time. The backward pass takes
-//! a block of keys and all later queries, with transposed scores (`S^T = K Q^T`), so that each key
-//! and value gradient is one matrix product and only narrow operands are transposed. Fully masked
+//! a block of keys and all later queries, with transposed scores (`S^T = K Q^T`). Each key and
+//! value gradient is then one matrix product, and only narrow operands are transposed. Fully masked
 //! blocks of 32 x 32 are skipped. Probabilities and their gradients are rounded to bf16; row sums,
 //! maxima and logarithms are `f32`.
 //!
@@ -22,10 +22,11 @@ const QUERY_PANELS: usize = 16;
 /// Buffers of one head, which grow with the longest sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// Forward: keys and values. Backward: keys and values by rows, and the keys transposed.
+    /// In the forward pass, keys and values; in the backward pass, keys and values by rows, and
+    /// transposed keys.
     of_keys: [Panels; 3],
-    /// Forward: queries. Backward: queries and output gradients packed by position, then both
-    /// packed by the head's width.
+    /// In the forward pass, queries; in the backward pass, queries and output gradients, packed
+    /// first by position, then by the head's width.
     of_queries: [Panels; 4],
     /// Scores, and gradients of the probabilities, in rows `score_stride` vectors apart.
     scores: [Vec<Lanes>; 2],
@@ -63,8 +64,8 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Returns the row stride in vectors. It is odd, because a power of two would map all rows to the
-/// same cache set.
+/// Returns the row stride in vectors. The stride is odd, because a power of two would map all rows
+/// to the same cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }

@@ -46,8 +46,9 @@ fn store(line: &mut Line, value: __m512i) {
     unsafe { _mm512_store_si512(std::ptr::from_mut(line).cast(), value) }
 }
 
-/// Computes `e^x` for `x <= 88` to two units in the last place; very small results become 0. The
-/// method is that of `ops/real.rs`, but multiplies by `2^n` instead of adding `n` to the exponent.
+/// Computes `e^x` for `x <= 88` to two units in the last place; very small results become 0. Uses
+/// the method of `exp` in `ops/real.rs`, but multiplies by `2^n` instead of adding `n` to the
+/// exponent.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
@@ -132,7 +133,7 @@ fn softmax_rows(
 pub(super) struct BackwardBlock<'a> {
     /// `K Q^T`, with rows `score_stride` vectors apart.
     pub(super) scores: &'a [Lanes],
-    /// `V dO^T`, with the same layout.
+    /// `V dO^T`, laid out like `scores`.
     pub(super) derivatives: &'a [Lanes],
     pub(super) score_stride: usize,
     pub(super) keys: Range<usize>,
@@ -143,8 +144,8 @@ pub(super) struct BackwardBlock<'a> {
     /// `D_t = dO_t . O_t`, per query.
     pub(super) pulls: &'a [f32],
     pub(super) scale: f32,
-    /// Probabilities and score gradients as left operands, `[keys][queries]`, and the latter as a
-    /// right operand, `[queries][keys]`.
+    /// Probabilities and score gradients as left operands, `[keys][queries]`, and score gradients
+    /// as a right operand, `[queries][keys]`.
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 

@@ -25,7 +25,8 @@ impl PackedRight {
     /// Rounds and packs a row-major matrix.
     ///
     /// # Panics
-    /// If the CPU has no bf16 instructions. This cannot happen if the caller has a [`Kernel`].
+    /// Panics if the CPU has no bf16 instructions, which is impossible if the caller has a
+    /// [`Kernel`].
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };

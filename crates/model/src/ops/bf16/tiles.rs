@@ -68,7 +68,7 @@ pub(crate) struct Operand<'a> {
     pub(super) outer: usize,
     pub(super) depth: usize,
     pub(super) outer_stride: usize,
-    /// Distance between elements along the depth. Either this or `outer_stride` must be 1.
+    /// Distance between elements along the depth. Either this stride or `outer_stride` must be 1.
     pub(super) depth_stride: usize,
 }
 

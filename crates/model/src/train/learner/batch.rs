@@ -139,8 +139,8 @@ impl NativeLearner {
         encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
-    /// Backpropagates through the vision tower, unless there is an adapter, which does not train
-    /// the tower.
+    /// Backpropagates through the vision tower, unless an adapter is trained; adapters leave the
+    /// tower frozen.
     fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
@@ -153,8 +153,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns true if a pass computes shared prefixes only once. This is impossible with dropout,
-    /// whose masks differ between sequences, and on a device, which lacks the kernels.
+    /// Returns true if a pass computes shared prefixes only once. Prefixes are not shared with
+    /// dropout, whose masks differ between sequences, or on a device, which lacks the kernels.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {

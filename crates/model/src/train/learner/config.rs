@@ -7,7 +7,7 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
     /// Maximum number of tokens in a micro-batch, counting shared tokens once; a longer sequence
-    /// gets its own micro-batch. Affects memory, and results only by rounding.
+    /// gets its own micro-batch. This limit affects memory, and results only by rounding.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// Device that runs the passes.
@@ -16,14 +16,14 @@ pub struct LearnerConfig {
     /// but not on the number of cores.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
-    /// Divides the logits, so that log-probs match the sampling temperature.
+    /// Temperature that divides the logits, so that log-probs match those of sampling.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
     /// Recompute activations in the backward pass: about a third more compute, a fraction of the
     /// memory.
     pub recompute: bool,
-    /// Compute a prefix shared within a micro-batch only once. Results change only by rounding.
-    /// Ignored with dropout and on a device.
+    /// Compute a prefix shared within a micro-batch only once. Sharing changes results only by
+    /// rounding, and is off with dropout and on a device.
     pub share_prefixes: bool,
     /// Precision of matrix products.
     pub compute: Compute,

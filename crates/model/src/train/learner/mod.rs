@@ -33,7 +33,7 @@ pub struct NativeLearner {
     lanes: Vec<Lane>,
     /// Accumulated gradients, one per lane; each is empty until its lane's first backward pass.
     gradients: Vec<Vec<f32>>,
-    /// Optimizer state. On a device, its moments are empty, because the device keeps them.
+    /// Optimizer state. The moments are empty if a device keeps them.
     optimizer: OptimizerState,
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
@@ -45,8 +45,8 @@ impl NativeLearner {
     /// Creates a learner with a fresh optimizer. With an adapter, the base stays frozen.
     ///
     /// # Errors
-    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, the adapter
-    /// was made for another architecture, or the device is missing or too small, or does not
+    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, or the adapter
+    /// was made for another architecture. Fails if the device is missing, is too small, or does not
     /// support the model.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
@@ -81,7 +81,7 @@ impl NativeLearner {
         })
     }
 
-    /// Starts over with these settings, the current weights and a fresh optimizer.
+    /// Restarts training with new settings, the current weights and a fresh optimizer.
     ///
     /// # Errors
     /// Fails if a setting is out of range or the device fails.
@@ -158,7 +158,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Checks that all trained weights are finite. A device checks them in place.
+    /// Checks that all trained weights are finite. A device's weights are downloaded only if this
+    /// check fails.
     ///
     /// # Errors
     /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
@@ -187,8 +188,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights. If they are still in use at the next update, the update copies
-    /// them.
+    /// Returns the current weights. If the returned weights are still in use at the next update,
+    /// the update copies them.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -197,7 +198,8 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// Returns weights for a pass. A device needs only their shapes, so nothing is downloaded.
+    /// Returns weights for a pass. A device needs only the weights' shapes, so nothing is
+    /// downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }

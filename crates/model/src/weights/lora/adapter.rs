@@ -20,11 +20,11 @@ pub struct AdapterPart {
     pub columns: Range<usize>,
 }
 
-/// Adapters of one fused matrix product. Their `A`s are contiguous and form one matrix,
-/// `[parts rank, inputs]`.
+/// Adapters of one fused matrix product. The adapters' `A` matrices are contiguous and form one
+/// matrix, `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// All `A`s.
+    /// All `A` matrices.
     pub a: Range<usize>,
     /// Adapted modules in column order; may be empty.
     pub parts: Vec<AdapterPart>,

@@ -4,12 +4,12 @@ use crate::Real;
 
 /// Dropout mask for the adapter inputs of one pass.
 ///
-/// It depends only on the key and on the entry's sequence, position, layer, module and column, so
-/// recomputation, micro-batches and lanes do not change it.
+/// The mask depends only on the key and on the entry's sequence, position, layer, module and
+/// column. Recomputation, micro-batches and lanes do not change the mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
-    /// Entries are dropped if their 32 random bits are below this.
+    /// Entries are dropped if their 32 random bits are below this threshold.
     threshold: u64,
     /// `1 / (1 - probability)`, which preserves the mean.
     scale: f64,
@@ -37,7 +37,7 @@ impl Dropout {
         self.scale
     }
 
-    /// Computes `to = mask * x / (1 - probability)` for one row. Coordinates are sequence, layer,
+    /// Computes `to = mask * x / (1 - probability)` for one row. `coordinates` are sequence, layer,
     /// module and position.
     pub(crate) fn apply<T: Real>(&self, coordinates: [u64; 4], x: &[T], to: &mut [T]) {
         let row = coordinates.into_iter().fold(self.key, |state, coordinate| mix(state ^ mix(coordinate)));

@@ -101,8 +101,8 @@ impl LoraConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key if rank, alpha or dropout is out of range or there are no targets. Fails like
-    /// [`LoraConfig::modules`].
+    /// Fails like [`LoraConfig::modules`], or if rank, alpha or dropout is out of range or
+    /// `targets` is empty. The error names the key.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
