@@ -122,8 +122,8 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// Returns an error if `path` does not exist but its parent folder holds runs or models, because
-/// `path` is then a mistyped name and not a hub model.
+/// Returns an error if `path` does not exist but its parent folder holds runs or models. Such a
+/// `path` is a mistyped name and not a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)

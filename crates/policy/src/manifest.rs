@@ -28,7 +28,7 @@ struct FileFacts {
 pub enum Check {
     /// Every file exists and has the listed size.
     Sizes,
-    /// In addition, every file has the listed checksum.
+    /// Every file exists and has the listed size and checksum.
     Contents,
 }
 
@@ -50,7 +50,7 @@ impl Manifest {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// Fails if the manifest is missing or invalid, or lists no file and so would verify nothing.
+    /// Fails if the manifest is missing or invalid, or lists no files.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -69,8 +69,8 @@ impl Manifest {
     /// never read.
     ///
     /// # Errors
-    /// Names the first file that is missing, changed or unlisted. Also fails if the manifest lists
-    /// no file with this prefix.
+    /// Fails if a file is missing, changed or unlisted, or if the manifest lists no file with this
+    /// prefix. The error names the file or prefix.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
         if !self.files.keys().any(|name| name.starts_with(prefix)) {
             return Err(format!("{COMPLETE} lists no file of {prefix}, so it cannot be verified"));

@@ -52,16 +52,16 @@ pub(crate) fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> 
 /// Returns a run's newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if the run has none.
+/// Fails if the run has no complete checkpoint.
 pub(crate) fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })
 }
 
-/// Returns the label, such as `step-000060`, of the checkpoint that a policy belongs to; for a run
-/// directory, of its newest complete checkpoint. Returns `None` outside a run and for a run's
-/// `base`.
+/// Returns the label, such as `step-000060`, of the checkpoint that a policy belongs to. For a run
+/// directory, returns the label of its newest complete checkpoint. Returns `None` outside a run and
+/// for a run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;

@@ -167,7 +167,8 @@ pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// Returns the folder of the hub model that `text` names, or `None` if `text` is not such a name.
+/// Returns the folder of the hub model that `text` names, or `None` if `text` does not name a hub
+/// model.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

@@ -17,14 +17,14 @@ pub(super) struct Client {
     agent: Agent,
     pub(super) endpoint: String,
     token: String,
-    /// Wait before the second try, doubled for each later one.
+    /// Wait before the second try, doubled for each later try.
     pause: Duration,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// Whether to send the token, which the hub may get but its storage must not.
+    /// Whether to send the token, which the hub may receive but the hub's storage must not.
     pub(super) authorized: bool,
     /// Whether the request is idempotent.
     pub(super) repeatable: bool,

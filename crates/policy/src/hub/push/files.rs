@@ -28,7 +28,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Reads the file. Fails if its size has changed since it was listed.
+    /// Reads the file. Fails if the file's size has changed since the file was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
@@ -61,7 +61,7 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Returns a folder's files, sorted by name, without hidden ones.
+/// Returns a folder's files except hidden ones, sorted by name.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

@@ -47,7 +47,7 @@ struct Actions {
 #[derive(Deserialize)]
 struct Action {
     href: String,
-    /// In a multipart upload: `chunk_size`, and one URL per part number.
+    /// HTTP headers; in a multipart upload, `chunk_size` and one URL per part number.
     #[serde(default)]
     header: BTreeMap<String, Value>,
 }

@@ -39,7 +39,7 @@ pub struct Push {
     pub repository: String,
     /// Create a missing repository.
     pub create: bool,
-    /// Require a private repository; a new one is created as private.
+    /// Require a private repository; a new repository is created as private.
     pub private: bool,
     /// First line of the commit message.
     pub message: String,
@@ -50,7 +50,7 @@ pub struct Push {
 pub struct Pushed {
     /// URL of the repository.
     pub url: String,
-    /// Commit id; `None` if all files were already there.
+    /// Commit id; `None` if the repository already had all files.
     pub commit: Option<String>,
     /// Files in the commit.
     pub files: usize,
