@@ -40,7 +40,7 @@ pub fn linear<T: Real>(
     ops::linear(None, x, weight, bias, y, accumulate, shape);
 }
 
-/// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or adds it to `d_x`.
+/// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or `d_x += d_y W`.
 ///
 /// # Panics
 /// Panics if a slice is too short for the shape.

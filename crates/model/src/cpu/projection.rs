@@ -69,7 +69,7 @@ impl Projection {
         }
     }
 
-    /// Computes `y = x W^T + b`, or adds it to `y`. `data` holds all of the model's weights, and
+    /// Computes `y = x W^T + b`, or `y += x W^T + b`. `data` holds all of the model's weights, and
     /// `x` is `[rows, inputs]`. If a kernel is given, operands are rounded to bf16.
     pub(crate) fn forward<T: Real>(
         &self,

@@ -46,8 +46,8 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the kernels' machine code for an architecture such as `sm_90`: from the cache folder
-/// `turnwise/cuda` or, if it is not there, newly compiled. Concurrent writes to the cache are safe.
+/// Returns the kernels' machine code for an architecture such as `sm_90`. Compiles the kernels
+/// unless the code is in the cache folder `turnwise/cuda`. Concurrent writes to the cache are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;

@@ -20,7 +20,8 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Returns the value in the low bytes of a 64-bit word; kernel launches take a pointer to it.
+    /// Returns the value in the low bytes of a 64-bit word; kernel launches take a pointer to this
+    /// word.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,

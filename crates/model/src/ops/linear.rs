@@ -102,7 +102,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
 }
 
-/// Computes `to = scale * a b`, or adds it to `to`, on one thread.
+/// Computes `to = scale * a b`, or `to += scale * a b`, on one thread.
 ///
 /// # Panics
 /// Panics if the shapes do not match each other or their slices.
@@ -164,7 +164,7 @@ pub(crate) fn matmul_in<T: Real>(
     }
 }
 
-/// Computes `y = x W^T (+ bias)`, or adds it to `y`. `x` is `[rows, inputs]`, `weight` is
+/// Computes `y = x W^T (+ bias)`, or `y += x W^T (+ bias)`. `x` is `[rows, inputs]`, `weight` is
 /// `[outputs, inputs]`.
 pub(crate) fn linear<T: Real>(
     bf16: Option<Kernel>,
@@ -190,7 +190,7 @@ pub(crate) fn linear<T: Real>(
     matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
 
-/// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or adds it to `d_x`.
+/// Computes the gradient `d_x = d_y W` of [`linear`]'s input, or `d_x += d_y W`.
 pub(crate) fn linear_backward_input<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],

@@ -18,7 +18,7 @@ fn part(rows: usize, each: usize) -> usize {
     rows.div_ceil(parts).max(1)
 }
 
-/// Sets `y` to `x W^T + bias`, or adds that to `y`. The shape is `[rows, inputs, outputs]`.
+/// Computes `y = x W^T + bias`, or `y += x W^T + bias`. The shape is `[rows, inputs, outputs]`.
 pub(super) fn linear<T: Real>(
     x: &[T],
     weight: &[T],

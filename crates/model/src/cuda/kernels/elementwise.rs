@@ -131,8 +131,8 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// Applies an adapter's input dropout: sets `to` to `mask x / (1 - probability)`, or adds that
-    /// to `to`.
+    /// Applies an adapter's input dropout: computes `mask x / (1 - probability)`, and writes the
+    /// result to `to` or adds it to `to`.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,

@@ -62,7 +62,7 @@ impl Multiplier {
         Self { tiles, sums: Sums([0.0; PANEL * PANEL]) }
     }
 
-    /// Computes `to = scale a b`, or adds it to `to`, for two panels of equal depth.
+    /// Computes `to = scale a b`, or `to += scale a b`, for two panels of equal depth.
     #[inline]
     pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Output<'_>, into: Accumulate, scale: f32) {
         let Output { data, rows, columns, stride } = to;
@@ -102,7 +102,7 @@ thread_local! {
     static BLOCKS: RefCell<[Panels; 2]> = const { RefCell::new([Panels::new(), Panels::new()]) };
 }
 
-/// Computes `to = scale * a b`, or adds it to `to`, with `a` and `b` rounded to bf16.
+/// Computes `to = scale * a b`, or `to += scale * a b`, with `a` and `b` rounded to bf16.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,

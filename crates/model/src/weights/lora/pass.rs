@@ -48,7 +48,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds the gradient of `x` to `d_x`, and that of the adapter to `gradient`.
+    /// Adds the gradient of `x` to `d_x`, and the adapter's gradient to `gradient`.
     pub(crate) fn backward(
         &self,
         x: &[T],
