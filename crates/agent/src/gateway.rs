@@ -24,7 +24,7 @@ use crate::rewards::Report;
 /// Model name in `/v1/models`.
 pub const MODEL: &str = "policy";
 
-/// Header with the agent's name; defaults to the request's `model`.
+/// Header with the agent's name; without it, the request's `model` is the name.
 pub(crate) const AGENT_HEADER: &str = "x-turnwise-agent";
 
 /// Header with the name of the current state, for credit methods that compare states; a request
@@ -187,7 +187,7 @@ fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     RetryMark { digest, may_repeat: !first }
 }
 
-/// A running endpoint; stops when dropped.
+/// A running HTTP endpoint, which stops when dropped.
 pub struct Gateway {
     server: Server,
     table: Arc<Table>,

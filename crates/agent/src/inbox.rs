@@ -1,10 +1,9 @@
 //! One episode's requests, replies, retries and reports.
 //!
 //! Concurrent requests are answered one at a time, in order of arrival. A retry gets the reply to
-//! the original request and is not another turn. A request is a retry if an earlier one has the
-//! same `Idempotency-Key`, or if an earlier one has the same body and this request's retry count is
-//! above 0 (`x-stainless-retry-count`, sent by OpenAI's clients). Without either header, the same
-//! body suffices.
+//! the original request and is not another turn. A request is a retry if it has the
+//! `Idempotency-Key` of an earlier one. A request without this key is a retry if it has the body of
+//! an earlier one, unless its header `x-stainless-retry-count` (sent by OpenAI's clients) is 0.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,11 +27,11 @@ pub struct Asked {
     pub max_tokens: Option<usize>,
     /// Stop strings.
     pub stop: Vec<String>,
-    /// State name, if given.
+    /// Name of the current state, if the request gives one.
     pub state: Option<String>,
 }
 
-/// A reply and its id.
+/// A reply to a request, with its completion id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Completion id, to which reward reports can refer.
@@ -46,11 +45,11 @@ pub trait Client: Send {
     /// Returns true if the client disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Sends the reply to the client. `answer` is `None` if the episode ended without one.
+    /// Sends the reply to the client. `answer` is `None` if the episode ended without a reply.
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
-/// Data by which retries are recognized.
+/// Data that identifies the retries of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryMark {
     /// Idempotency key, or digest of the body.
@@ -71,7 +70,7 @@ impl Pending {
     }
 }
 
-/// An event while waiting for the agent.
+/// Event that ends a wait for the agent.
 #[derive(Debug)]
 pub enum Event {
     /// The agent sent a request.
@@ -116,7 +115,7 @@ const ID: &str = "chatcmpl-";
 
 impl Inbox {
     /// Creates an inbox without an episode. If `reused` is set, a line of output with a report ends
-    /// an episode; otherwise, the program's exit does.
+    /// an episode; otherwise, the program's exit ends it.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -250,7 +249,8 @@ impl Inbox {
         }
     }
 
-    /// Returns the reported rewards (including those in the last line of output) and that line.
+    /// Returns the reported rewards and the last line of output, whose report is included in the
+    /// rewards.
     ///
     /// # Errors
     /// Fails if the last line's report is invalid.

@@ -1,9 +1,9 @@
 //! Finds the turn that a request continues.
 //!
 //! A request continues a turn if its messages start with the turn's messages and reply, followed by
-//! at least one more message, and if both have the same tools. If several turns qualify, the one
-//! with the longest match is chosen. Other requests (sub-agents, summarized or edited histories)
-//! start a new sequence.
+//! at least one more message, and if the request and the turn have the same tools. If several turns
+//! qualify, the one with the longest match is chosen. Other requests (sub-agents, summarized or
+//! edited histories) start a new sequence.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};

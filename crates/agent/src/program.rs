@@ -20,7 +20,7 @@ pub struct ProgramSettings {
     pub command: Vec<String>,
     /// Working directory.
     pub directory: Option<PathBuf>,
-    /// Whether the program plays several episodes.
+    /// Whether one process plays several episodes.
     pub reused: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts an agent with these environment variables.
+    /// Starts an agent with the environment variables `variables`.
     ///
     /// # Errors
     /// Fails if the program cannot be started; the message contains the command.
@@ -94,7 +94,7 @@ impl Program {
         Ok(Self { group, stdin, stderr, inbox })
     }
 
-    /// Sends an episode as one line; closes stdin after the `last` one.
+    /// Writes an episode as one line to the program's stdin, which is then closed if `last` is set.
     pub fn send(&mut self, episode: &str, last: bool) {
         if let Some(stdin) = &mut self.stdin {
             // Fails if the program does not read stdin; its environment variables have the same

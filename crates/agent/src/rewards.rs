@@ -6,7 +6,7 @@
 //! | `{"reward": 1, "call": "chatcmpl-.."}` | that completion's turn |
 //! | `{"reward": 1, "agent": "solver"}` | that agent's last turn |
 //!
-//! A later report for the same target replaces the earlier one.
+//! A later reward for the same completion, agent or episode replaces the earlier one.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ pub struct Rewards {
 }
 
 impl Rewards {
-    /// Adds a report. `source` tells how the report arrived and becomes part of the rule (the
-    /// reason recorded with the reward); `turn_of` maps completion ids to turns.
+    /// Adds a report. `source` names how the report arrived; it is recorded with the reward.
+    /// `turn_of` maps completion ids to turns.
     ///
     /// # Errors
     /// Fails if the completion is unknown, if the report names both a completion and an agent, or
@@ -105,9 +105,9 @@ impl Rewards {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the rewards, each with its turn and its rule (the reason recorded with it). `agents`
-    /// contains the name of each turn's agent. The reward of an agent that has no turn goes to the
-    /// last turn.
+    /// Returns the rewards, each with its turn and its rule (why the turn gets the reward).
+    /// `agents` contains the name of each turn's agent. The reward of an agent that has no turn
+    /// goes to the last turn.
     pub(crate) fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
@@ -125,7 +125,8 @@ impl Rewards {
     }
 }
 
-/// Parses an episode's last line if it is a JSON report or a number.
+/// Parses an episode's last line of output if it is a number, or a JSON report with a reward or
+/// error.
 pub(crate) fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {

@@ -22,7 +22,7 @@ pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
 
-/// The agent's tasks and endpoint.
+/// The agent environment's tasks and endpoint.
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 

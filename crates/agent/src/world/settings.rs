@@ -29,9 +29,9 @@ pub struct AgentConfig {
     pub directory: Option<PathBuf>,
     /// Task file per split: JSON lines with an `id` and any keys for the agent.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Whether a program plays several episodes. If so, it reads one episode from each line of
-    /// stdin and prints a line with the reward after each episode. Otherwise, each episode starts a
-    /// new program.
+    /// Whether one process of the program plays several episodes. Such a program reads one episode
+    /// from each line of stdin and prints a line with the reward after each episode. If false, each
+    /// episode starts a new process.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
