@@ -2,7 +2,7 @@
 //!
 //! Text from files, environments, servers and models is untrusted: terminal escapes may rename the
 //! window, hide lines or answer prompts, and bidirectional marks reorder text. [`visible`] escapes
-//! both; `crates/cli/clippy.toml` forbids functions that bypass it.
+//! all these characters; `crates/cli/clippy.toml` forbids functions that bypass it.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 
@@ -43,7 +43,8 @@ impl<W: Write> Visible<W> {
 }
 
 impl<W: Write> Write for Visible<W> {
-    /// `write!` passes whole strings, so characters are not split.
+    /// Escapes hidden characters; `write!` passes whole strings, so multi-byte characters are not
+    /// split.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_all(visible(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())

@@ -125,10 +125,10 @@ pub fn run(registries: Registries) -> ExitCode {
     run_with(registries, &std::env::args_os().collect::<Vec<_>>(), Vec::new())
 }
 
-/// Runs the program with these arguments, the first of which is its name.
+/// Runs the program with `arguments`, the first of which is the program's name.
 ///
-/// `command` is the command line that starts this program again for a sweep's runs, e.g.
-/// `python3 -m turnwise`; if it is empty, the current executable is started.
+/// `command` starts this program again for a sweep's runs, e.g. `python3 -m turnwise`. If `command`
+/// is empty, the current executable is started.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

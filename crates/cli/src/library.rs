@@ -1,5 +1,5 @@
 //! Training and evaluation for programs that show progress themselves, e.g. the Python package.
-//! Arguments are those of the command line.
+//! Functions take the arguments of the command line.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 /// `stop` is set.
 ///
 /// # Errors
-/// Fails on invalid arguments, or whenever the command would fail.
+/// Fails on invalid arguments, or if `turnwise train` would fail.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -39,7 +39,7 @@ pub fn train(
     Ok(run.train(observer, stop)?)
 }
 
-/// Formats an error and its causes like the commands do.
+/// Formats an error and its causes as the commands do.
 pub fn described(error: &anyhow::Error) -> String {
     ui::described(error)
 }
@@ -47,7 +47,7 @@ pub fn described(error: &anyhow::Error) -> String {
 /// Evaluates like `turnwise eval ARGUMENTS`; returns a result per split.
 ///
 /// # Errors
-/// Fails on invalid arguments, or whenever the command would fail.
+/// Fails on invalid arguments, or if `turnwise eval` would fail.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],
@@ -59,8 +59,8 @@ pub fn evaluate(
     eval::evaluated(parsed("eval", arguments)?, stop, note, progress, &mut |_| {})
 }
 
-/// Evaluates a run's current policy on its task panels and writes `eval/<position>.json`; `None` if
-/// `stop` is set.
+/// Evaluates a run's current policy on its task panels and writes `eval/<position>.json`. Breaks
+/// without writing if `stop` is set.
 ///
 /// # Errors
 /// Fails like [`Observer::evaluate`].

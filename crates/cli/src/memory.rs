@@ -12,7 +12,7 @@ const PURGE_DELAY: c_int = 15;
 
 pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
 
-/// Environment variable of the delay, read by mimalloc at startup.
+/// Environment variable with the purge delay, which mimalloc reads at startup.
 pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
 // The crate `mimalloc` does not expose options.
@@ -23,11 +23,10 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps a run's freed memory if the machine has enough memory and the environment variable is
-/// unset.
+/// Keeps a run's freed memory if the machine has enough memory and `MIMALLOC_PURGE_DELAY` is unset.
 ///
-/// Sampling and updates alternate, using gigabytes for seconds each. The operating system would
-/// have to zero returned memory at every step.
+/// Sampling and updates alternate, and each uses gigabytes for seconds. If this memory were
+/// returned, the operating system would have to zero it again at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
     // On a device, the estimate would download the weights.

@@ -9,7 +9,7 @@ use turnwise_train::{Methods, Registries};
 use crate::worlds;
 
 /// Returns the program's environments and methods, including those that the build's features add.
-/// Add your own before [`crate::run`].
+/// Add your own environments and methods before you call [`crate::run`].
 pub fn builtin() -> Registries {
     Registries { environments: worlds::builtin(), methods: Methods::builtin() }
 }

@@ -94,8 +94,8 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
 
 /// Requests a clean stop when standard input closes.
 ///
-/// A sweep holds the write ends of its runs' inputs, which close even if the sweep is killed. A
-/// parent-death signal would need Linux and unsafe code.
+/// A sweep holds the write end of each run's standard input, which closes even if the sweep is
+/// killed. A parent-death signal would need Linux and unsafe code.
 pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     let watch = || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());

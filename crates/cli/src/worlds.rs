@@ -97,7 +97,7 @@ pub(crate) fn load(source: ConfigSource) -> Result<Config, TrainError> {
     config::load(&self::source(source))
 }
 
-/// Loads the part of a config that playing needs.
+/// Loads the part of a config that is needed to play an environment.
 pub(crate) fn load_to_play(source: ConfigSource) -> Result<Config, TrainError> {
     load(ConfigSource { purpose: ConfigPurpose::Play, ..source })
 }

@@ -22,7 +22,8 @@ pub(crate) struct Arrows {
 }
 
 impl Arrows {
-    /// Binds the keys: on an empty line, an arrow submits its action if that action is available.
+    /// Binds the arrow keys: on an empty line, a key submits its action if that action is
+    /// available.
     pub(crate) fn bind<H: Helper, I: History>(&self, editor: &mut Editor<H, I>) {
         for (code, _, word) in KEYS {
             let key = Event::from(KeyEvent(code, Modifiers::NONE));

@@ -32,8 +32,8 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template replies to messages. A model without one (e.g. trained from
-/// scratch) continues the typed text, in which `\n` means a line break.
+/// A model with a chat template replies to messages. A model without a chat template (e.g. trained
+/// from scratch) continues the typed text, in which `\n` means a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (newest checkpoint) or a checkpoint.
@@ -48,7 +48,7 @@ pub(crate) struct ChatArgs {
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
-    /// Top-p (nucleus) sampling: keep the most likely tokens whose probabilities sum to this.
+    /// Top-p (nucleus) sampling: keep the most likely tokens whose probabilities sum to this value.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
     /// Maximum number of tokens per reply.
@@ -185,7 +185,7 @@ struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// Requests one token at a time, so that each is shown immediately.
+    /// Requests one token at a time, so that each token is shown immediately.
     params: SamplingParams,
     longest: usize,
     context: usize,

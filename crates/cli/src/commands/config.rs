@@ -25,8 +25,8 @@ enum ConfigCommand {
     /// List the presets: methods and full configs (`turnwise config show --preset NAME > FILE`
     /// saves one).
     Presets,
-    /// Print the JSON Schema for config files. Editors with Taplo (Even Better TOML) use it if a
-    /// config starts with `#:schema config.schema.json`.
+    /// Print the JSON Schema for config files. Editors with Taplo (Even Better TOML) use the schema
+    /// if a config starts with `#:schema config.schema.json`.
     Schema,
     /// Print the config reference in Markdown: each key with its range, default and meaning.
     Reference,

@@ -65,8 +65,8 @@ struct ListArgs {
     data: Option<PathBuf>,
 }
 
-/// Settings of ALFWorld's generator, as (config key, option). Other generators support some of
-/// them.
+/// Settings of ALFWorld's generator, as (config key, option). Other environments' generators
+/// support some of these settings.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),
     ("train", "--train"),
@@ -76,7 +76,7 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// The [`GENERATOR`] options given on the command line; defaults of the others apply only to
+/// The [`GENERATOR`] options given on the command line; defaults of omitted options apply only to
 /// ALFWorld.
 struct Given(Vec<(&'static str, &'static str)>);
 
@@ -166,8 +166,8 @@ struct ReplayArgs {
     /// Data used for the recording. alfworld: a folder of games, a game file or a `.tar.zst`
     /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
     /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
-    /// search include their tasks. For ezpoints and search, a folder is optional; if it is given,
-    /// its files are compared too: the original's images for ezpoints, the collection
+    /// search include their tasks. For ezpoints and search, a folder is optional; its files are
+    /// compared too: the original environment's images for ezpoints, the collection
     /// (`passages.jsonl`, `retrievals.jsonl`) for search.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,

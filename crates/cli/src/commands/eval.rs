@@ -43,8 +43,8 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment to evaluate in; one other than the config's uses its own default prompts and
-    /// splits [default: from the config].
+    /// Environment to evaluate in; if it is not the config's, its default prompts and splits are
+    /// used [default: from the config].
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
@@ -202,8 +202,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that would replace the evaluation made during training by a different one,
-/// because `turnwise compare` and `train.keep_best` read that file.
+/// Rejects an output that would replace an evaluation from training with a different one, because
+/// `turnwise compare` and `train.keep_best` read the replaced file.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -291,8 +291,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if the run's task panels apply to this config. `env.data` may differ,
-/// because the data may have moved; the panels verify its tasks.
+/// Returns the policy's run if the run's panels (its pinned evaluation tasks) apply to this config.
+/// `env.data` may differ, because the data may have moved; the panels verify the tasks.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);

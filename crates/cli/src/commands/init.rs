@@ -17,7 +17,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Subcommand)]
 enum InitCommand {
-    /// Create a Python environment with a tool, a config for training on it, and a test.
+    /// Create an environment in Python with a tool, a config for training on it, and a test.
     World(WorldArgs),
     /// Create a crate that adds your own credit method to turnwise, a config for training with it,
     /// and a test.

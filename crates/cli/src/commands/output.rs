@@ -32,8 +32,8 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// Like [`check_output`], but also rejects overwriting `input`. In the error, `holds` names that
-/// file's content.
+/// Like [`check_output`], but also rejects overwriting `input`. `holds` describes the content of
+/// `input` in the error message.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());

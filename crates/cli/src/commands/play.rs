@@ -126,8 +126,8 @@ struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Receives every observation, even without a request for advice, so that its advice is valid
-    /// after any action.
+    /// Advises the player. Receives every observation, even if the player asks for no advice, so
+    /// that later advice is valid.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }
@@ -205,7 +205,7 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 }
 
 trait Input {
-    /// Returns the next line, or `None` at the end; offers `actions` as completions.
+    /// Returns the next line, or `None` at the end of the input; offers `actions` as completions.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
     fn echoes(&self) -> bool;
 }

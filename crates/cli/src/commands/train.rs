@@ -69,8 +69,8 @@ pub(crate) struct SftArgs {
     stop_at_end_of_input: bool,
 }
 
-/// Separates files from overrides. An override is an argument with `=` after a key that is not the
-/// path of an existing file.
+/// Separates files from overrides. An override is an argument `KEY=VALUE` that is not an existing
+/// file's path; its key has no `/`.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);

@@ -35,7 +35,7 @@ enum TurnrdCommand {
 
 #[derive(Args)]
 struct TrainArgs {
-    /// A replay file, or a run with one.
+    /// A replay file, or a run that contains a replay file.
     replay: PathBuf,
     /// Output folder for the trained network.
     #[arg(short, long, alias = "out")]

@@ -49,8 +49,8 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Draws a small chart with its minimum, maximum and last value; the chart is empty if there are no
-/// points. NaN and infinite values are skipped, and hovering over a point shows its value.
+/// Draws a small chart of a metric with its minimum, maximum and last value; without points, the
+/// chart is empty. NaN and infinite values are skipped, and hovering over a point shows its value.
 ///
 /// If `window` is above 1, points are pale and a moving average is drawn over them. `dots` marks
 /// each point, for metrics that exist only at some steps.

@@ -21,7 +21,7 @@ pub(crate) struct Forest {
     pub(crate) limits: (f64, f64),
     /// Formats a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// Whether each mark's text is written beside its axis, and not only shown on hover.
+    /// Whether each mark's text is always shown beside the axis, and not only on hover.
     pub(crate) numbers: bool,
     /// Labels below the axis: position in hundredths, and text such as `no credit`.
     pub(crate) words: Vec<(f64, String)>,

@@ -113,7 +113,7 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 pub(in crate::commands) struct Measures {
     pub(in crate::commands) fit: Fit,
     pub(in crate::commands) separation: Separation,
-    /// `None` without a FiLM layer or records.
+    /// FiLM measurements; `None` without a FiLM layer or records.
     pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
@@ -125,9 +125,9 @@ pub(in crate::commands) struct FilmMeasures {
 
 /// How well credits separate turns that raise the progress signal from turns that do not.
 pub(in crate::commands) struct Separation {
-    /// ROC AUC over all turns, if both kinds of turns exist.
+    /// ROC AUC over all turns; `None` if all of them raise the signal or none does.
     pub(in crate::commands) auc: Option<f64>,
-    /// Mean AUC within trajectories that have both kinds.
+    /// Mean of the AUCs within trajectories that have both kinds of turns.
     pub(in crate::commands) auc_within: Option<f64>,
     pub(in crate::commands) achieving_turns: usize,
     pub(in crate::commands) other_turns: usize,

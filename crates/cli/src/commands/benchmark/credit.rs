@@ -55,7 +55,7 @@ pub(crate) struct CreditArgs {
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
     /// Total number of continuations over all tasks. After K continuations from each state, the
-    /// rest go to the states whose returns vary the most.
+    /// remaining ones start at the states whose returns vary the most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
     /// Discount factor; with 1, the return equals the episode's outcome, as in group-relative

@@ -10,8 +10,8 @@ use turnwise_train::record::directory::write_atomically;
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Fails if the output exists, or if the folder has tasks that were measured with other
-    /// settings.
+    /// Fails if the output file exists, or if its folder `OUTPUT.parts/` has tasks measured with
+    /// other settings.
     pub(super) fn open(output: &Path, source: &TruthSource) -> anyhow::Result<Self> {
         if output.exists() {
             bail!("--output {}: is there already; name another file or delete it", output.display());

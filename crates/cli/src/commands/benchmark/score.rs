@@ -59,7 +59,8 @@ pub(super) struct Chosen {
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores for
-    /// the methods that need them. It should hold the policy that sampled the trajectories.
+    /// the methods that need them. Choose the run or checkpoint of the policy that sampled the
+    /// trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
     /// Seed for methods that use randomness.

@@ -99,8 +99,8 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// Returns CSV: method, measure, subset of the turns, value, and interval bounds. In the row of a
-/// difference, the subset column names the method that is subtracted.
+/// Returns CSV: method, measure, subset of the turns, value, and interval bounds. If a row is a
+/// difference between methods, its subset column contains the subtracted method's name.
 pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");
     let mut line = |method: &str, measure: &str, part: &str, estimate: Option<Estimate>| {

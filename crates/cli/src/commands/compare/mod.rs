@@ -21,8 +21,8 @@ use crate::ui::{self, Ui};
 /// paired tests and learning curves.
 ///
 /// Runs whose names differ only in a final `-seed-N` are seeds of one method. From a folder or
-/// sweep, only finished runs are compared; with --at, those evaluated at that step are compared
-/// instead, finished or not.
+/// sweep, only finished runs are compared. With --at, all runs evaluated at that step are compared,
+/// including unfinished ones.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).

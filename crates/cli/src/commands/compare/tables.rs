@@ -113,8 +113,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Tabulates success by task kind. Rows are the methods or the kinds, whichever are more; columns
-/// are the others.
+/// Tabulates success by task kind. The rows are the methods if they outnumber the kinds, and
+/// otherwise the kinds.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

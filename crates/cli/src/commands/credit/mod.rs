@@ -153,8 +153,8 @@ impl Learned {
     }
 }
 
-/// Returns the TurnRD settings of the run that contains a network. Only its `decomposer` table is
-/// parsed, because others may name environments or methods that this build lacks.
+/// Returns the TurnRD settings of the run that contains a network. Only the table `decomposer` is
+/// parsed, because other tables may name environments or methods that this build lacks.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {

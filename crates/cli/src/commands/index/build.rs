@@ -25,15 +25,14 @@ pub(crate) struct BuildArgs {
     /// text) [default: the passages already in the folder].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Text encoder (model folder; E5 or sentence-transformers) with which vectors are built as
-    /// well.
+    /// Also build vectors with this text encoder (model folder; E5 or sentence-transformers).
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Build only vectors, without a BM25 index.
     #[arg(long, requires = "encoder")]
     without_terms: bool,
     /// Also build an HNSW graph over the vectors, for `--approximate` in `index query` and
-    /// `index serve`. Without `--encoder`, uses the folder's vectors.
+    /// `index serve`. Without `--encoder`, the graph is built over the folder's existing vectors.
     #[arg(long)]
     approximate: bool,
     /// Number of neighbours per vector in the graph (HNSW's M); a higher number is more accurate

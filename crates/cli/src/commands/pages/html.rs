@@ -17,7 +17,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Returns a document; only `title` is escaped.
+/// Returns an HTML document; only `title` is escaped.
 pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> String {
     document_with(title, style, "", body)
 }

@@ -29,8 +29,8 @@ pub(in crate::commands) struct Reply {
     body: String,
 }
 
-/// Allows the viewer's script, requests to this server and embedded images. Inline scripts are
-/// forbidden, so a trajectory's text never runs as code.
+/// Content security policy: allows the viewer's script, requests to this server and embedded
+/// images. Inline scripts are forbidden, so a trajectory's text never runs as code.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 

@@ -12,21 +12,21 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum number of connections, each with its own thread; further ones wait in the operating
-/// system.
+/// Maximum number of connections, each with its own thread; further connections wait in the
+/// operating system.
 const CONNECTIONS: usize = 64;
 
 /// Maximum number of pages in memory; each may take many megabytes.
 const PAGES: usize = 8;
 
-/// Wait after failing to accept a connection or to start its thread, because an immediate retry
-/// would fail too.
+/// Pause after failing to accept a connection or to start its thread; an immediate retry would fail
+/// too.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds a listener to an option's address; port 0 picks a free port.
 ///
 /// # Errors
-/// The error names the option and its value.
+/// Fails if the address cannot be bound; the error names the option and its value.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -41,8 +41,8 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
 
 /// Serves requests until the program exits.
 ///
-/// On a loopback address, requests whose `Host` is neither empty nor a loopback name are rejected,
-/// because a web page whose host name resolves to this machine could otherwise read responses (DNS
+/// On a loopback address, rejects requests whose `Host` is neither empty nor a loopback name.
+/// Otherwise, a web page whose host name resolves to this machine could read responses (DNS
 /// rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());

@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
     /// Maximum number of waiting plus running sequences per model; further requests get status 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued: usize,
-    /// Maximum number of models in memory; the idle ones are unloaded to make room.
+    /// Maximum number of models in memory; idle models are unloaded to make room.
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_loaded: usize,
     /// Maximum number of connections; further clients wait.

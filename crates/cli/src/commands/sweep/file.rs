@@ -71,12 +71,12 @@ fn one_seed() -> Vec<u64> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of the entry's `[[run]]`; `None` in a file without them.
+    /// Name of the entry's `[[run]]`; `None` in a file without `[[run]]` tables.
     pub(crate) run: Option<String>,
     /// Name of the `[[run]]` plus the grid point.
     pub(crate) name: String,
-    /// Name of the baseline for `turnwise compare` at the same grid point; it may be in another
-    /// sweep that is compared at the same time.
+    /// Name of the baseline for `turnwise compare` at the same grid point. The baseline may be in
+    /// another sweep of the same comparison.
     pub(crate) baseline: Option<String>,
     pub(crate) seed: u64,
     pub(crate) source: ConfigSource,

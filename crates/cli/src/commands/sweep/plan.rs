@@ -20,7 +20,7 @@ use super::layout::Layout;
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// The warm start, if several runs share it.
+    /// Name of the SFT warm start, if several runs share it.
     pub(super) warm_start: Option<String>,
 }
 

@@ -23,12 +23,12 @@ pub(super) struct Limits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Finished before this sweep.
+    /// The run had finished before this program started.
     Before,
-    /// Finished during this sweep.
+    /// This program finished the run.
     Finished,
     Failed(String),
-    /// Interrupted, or not started because the sweep was interrupted.
+    /// The run was interrupted, or not started because the sweep was interrupted.
     Interrupted,
 }
 
@@ -36,7 +36,7 @@ enum State {
     /// Waiting for a warm start, or until fewer runs are being trained.
     Waiting,
     Running(RunProcess),
-    /// Locked by another program; the lock is checked again at this time.
+    /// Another program has locked the run; the lock is checked again at the given time.
     Held(Instant),
     Ended(End),
 }

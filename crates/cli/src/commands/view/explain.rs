@@ -16,24 +16,24 @@ use crate::registries::methods;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Explained {
-    /// Recorded by the run.
+    /// The explanations were recorded by the run.
     Recorded,
     /// Recomputed with the run's settings; all advantages equal the recorded ones.
     Recomputed,
-    /// Recomputed with the run's settings; this is the largest difference from a recorded
+    /// Recomputed with the run's settings; the value is the largest difference from a recorded
     /// advantage.
     Differs(f64),
-    /// Computed with the run's settings; this many trajectories have no recorded advantages to
-    /// compare with.
+    /// Computed with the run's settings; the value is the number of trajectories without recorded
+    /// advantages.
     Unrecorded(usize),
-    /// Computed with this preset instead of the run's method.
+    /// Computed with the named preset instead of the run's method.
     Preset(String),
-    /// The advantages cannot be explained, for this reason.
+    /// The advantages cannot be explained; the value is the reason.
     Nothing(String),
 }
 
-/// Settings needed to recompute. Other keys are not parsed, because they may name environments or
-/// methods that this program lacks.
+/// Settings needed to recompute advantages. Other keys are not parsed, because they may name
+/// environments or methods that this program lacks.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -83,8 +83,8 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
 }
 
 /// Removes and returns the groups that training did not use: failed trajectories, and groups that
-/// became too small. Training writes them last and without advantages, and credit methods must not
-/// see them.
+/// became too small. Training writes these groups last and without advantages, and credit methods
+/// must not see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);

@@ -36,8 +36,8 @@ use crate::ui;
 ///
 /// Serves pages locally until Ctrl-C, or writes one step's page to a file (--output). A folder of
 /// runs is shown as a list that updates during training. Explanations are those recorded by the run
-/// (train.explain); otherwise advantages are recomputed with its settings and compared with the
-/// recorded ones.
+/// (train.explain). Without them, advantages are recomputed with the run's settings and compared
+/// with the recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
     /// A run directory, a folder of runs, a trajectory file, or a folder of trajectory files or
@@ -51,8 +51,8 @@ pub(crate) struct ViewArgs {
     /// Show advantages computed with this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show advantages computed with this preset. Files of `turnwise benchmark credit` show
-    /// true advantages, and compare grpo with gigpo by default.
+    /// Also show advantages computed with this preset. Files written by `turnwise benchmark credit`
+    /// are shown with true advantages; by default, grpo is compared with gigpo.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]

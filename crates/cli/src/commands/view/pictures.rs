@@ -47,8 +47,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns the source of a run's images. A relative `env.pictures` starts at the working
-    /// directory, as in the run.
+    /// Returns the source of a run's images. A relative path in `env.pictures` is resolved against
+    /// the working directory, as in the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {
@@ -83,8 +83,8 @@ impl Pictures {
         })
     }
 
-    /// Reads a saved PNG file. Its name must be a SHA-256 digest, so that no other files can be
-    /// read.
+    /// Reads a saved PNG file. The file name must be a SHA-256 digest, so that no other files can
+    /// be read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {

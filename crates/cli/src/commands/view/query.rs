@@ -8,7 +8,7 @@ const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before
 
 const LONGEST: usize = 200;
 
-/// Values of [`KEYS`]; other keys are dropped.
+/// Values of the query's [`KEYS`], in their order; other keys are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 
@@ -51,7 +51,7 @@ impl Query {
         text
     }
 
-    /// Returns hidden form fields for all values but those in `without`.
+    /// Returns hidden form fields for all non-empty values except those of the keys in `without`.
     pub(super) fn hidden(&self, without: &[&str]) -> String {
         let mut fields = String::new();
         for (key, value) in KEYS.iter().zip(&self.0) {

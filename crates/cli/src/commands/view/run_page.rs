@@ -142,8 +142,8 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Describes whether a run still trains, and its last step. The step comes from the metrics, which
-/// change with every step; `status.json` changes only with checkpoints.
+/// Returns a text that states whether a run is still training, and its last step. The step comes
+/// from the metrics, which change with every step; `status.json` changes only with checkpoints.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {

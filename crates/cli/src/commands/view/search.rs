@@ -1,5 +1,5 @@
 //! Full-text search in a run's trajectories, newest step first. A page ends after [`RESULTS`]
-//! results or [`TIME`]; the next one continues with the first unsearched step.
+//! results or [`TIME`]; the next page continues with the first unsearched step.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,7 +22,7 @@ const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// `None` for matches in the task or last observation.
+    /// Turn of the match; `None` for matches in the task or last observation.
     pub(super) turn: Option<usize>,
     part: &'static str,
     excerpt: [String; 3],
@@ -87,7 +87,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a JSON line may contain the words, which are given with JSON escapes.
+/// Returns true if a JSON line may contain `quoted`, the search words with JSON escapes.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();

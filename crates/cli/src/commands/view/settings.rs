@@ -13,8 +13,8 @@ const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of the settings that differ, if they can be determined, followed by the
-/// collapsed config.
+/// Returns a table of the settings that differ from the defaults (if these can be determined), and
+/// the collapsed config.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -42,7 +42,8 @@ pub(super) fn page(text: &str) -> String {
 }
 
 /// Compares a config with its preset, or with the environment's defaults if the preset cannot be
-/// used, and says which of the two it was. A difference is `[key, own value, their value]`.
+/// used. Returns what it was compared with, and the differences. A difference is
+/// `[key, own value, their value]`.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);

@@ -240,7 +240,8 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// Returns a group: its task, and a row of cells per trajectory. `page` is the URL of its turns.
+/// Returns a group: its task, and a row of cells per trajectory. `page` is the URL of the group's
+/// page; empty on that page.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
