@@ -13,8 +13,8 @@ const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of the settings that differ from the defaults (if these can be determined), and
-/// the collapsed config.
+/// Returns a table of the settings that differ from the preset or defaults (if these can be
+/// determined), and the collapsed config.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
