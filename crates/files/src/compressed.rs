@@ -33,8 +33,8 @@ pub fn most_expanded(stored: u64) -> u64 {
 /// Opens a file or pipe, detects zstd and gzip by their first bytes, and skips a byte order mark.
 ///
 /// # Errors
-/// Fails with the operating system's error. Reading fails on a damaged frame, or after more than
-/// [`most_expanded`] bytes ([`ErrorKind::FileTooLarge`]).
+/// Opening fails with the operating system's error. Reading fails on a damaged frame, or after more
+/// than [`most_expanded`] bytes ([`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
@@ -94,7 +94,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// Bytes that were read to detect the format and not yet returned.
+    /// Bytes that were read to detect a byte order mark and not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 

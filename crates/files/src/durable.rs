@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 /// Flushes a folder's entries, so that a new or renamed file survives a power failure. Does nothing
-/// if that is impossible, as on Windows, on some file systems, or without read permission.
+/// if folders cannot be flushed, as on Windows, on some file systems, or without read permission.
 ///
 /// # Errors
 /// Fails if the folder does not exist or the disk fails.

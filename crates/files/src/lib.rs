@@ -1,4 +1,5 @@
-//! Atomic and shared writes, compressed files, and file locks. Callers add paths to the errors.
+//! Atomic and shared writes, compressed files, and file locks. Most errors do not contain the path;
+//! callers add it.
 //!
 //! Internal to the workspace: nothing here is stable.
 //!
@@ -85,9 +86,9 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Writes like [`write_atomically`], but allows several writers at a time: each has its own
-/// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged; a killed
-/// process may leave its temporary file behind.
+/// Writes like [`write_atomically`], but allows several writers at a time: each writes its own
+/// `.NAME.*.part`, and the last to finish replaces `path`. If `write` fails, `path` is unchanged; a
+/// killed process may leave its temporary file behind.
 ///
 /// The file has default permissions (`0o666` minus the umask).
 ///

@@ -11,7 +11,7 @@ pub enum Lock {
     /// Another process holds the lock, or this process holds it through another file handle.
     Busy,
     /// The file system does not support locks, as is the case for some network file systems;
-    /// callers continue without one.
+    /// callers continue without a lock.
     Unsupported,
 }
 

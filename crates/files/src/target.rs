@@ -44,7 +44,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens a special target for writing. If it is a regular file, output is appended.
+/// Opens a special target for writing. Output to an open regular file is appended.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {
