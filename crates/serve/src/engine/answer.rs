@@ -24,7 +24,7 @@ pub(super) trait Answer: Send {
 }
 
 pub(super) struct Progress<W, C> {
-    /// Where the response is sent; `None` once it is answered.
+    /// Channel for the response; `None` once the whole response or an error has been sent.
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,

@@ -13,9 +13,8 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of prompt tokens that count as much as one sequence when a request's lane is chosen: a
-/// lane that has them cached may have one more sequence than another lane, because recomputing the
-/// tokens costs about as much as decoding a sequence.
+/// Number of cached prompt tokens that outweigh one waiting or running sequence when a sequence's
+/// lane is chosen. Recomputing this many tokens costs about as much as decoding one sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
@@ -50,7 +49,7 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Rejects requests beyond the queue's limit.
+    /// Rejects a request whose `count` sequences would exceed the queue's limit.
     pub(super) fn check_room(&self, count: usize) -> Result<(), ApiError> {
         let load = self.load();
         if load.saturating_add(count) <= self.most {

@@ -71,7 +71,8 @@ pub struct EngineSettings {
     pub max_model_len: Option<usize>,
     /// Engine threads per model.
     pub lanes: usize,
-    /// Maximum models in memory. If another one is needed, the least recently used is unloaded.
+    /// Maximum models in memory. If another model is needed, the least recently used idle model is
+    /// unloaded.
     pub max_loaded: usize,
     /// Device of all models.
     pub device: Device,
@@ -271,8 +272,8 @@ fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the format of the response's tool calls, `None` if it may not call tools; `text` is the
-/// prompt.
+/// Returns the format of the response's tool calls; `None` if the response may not call tools.
+/// `text` is the prompt.
 fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);

@@ -66,7 +66,7 @@ impl Loaded {
     }
 }
 
-/// Returns the tool-call format that the template's models were trained on.
+/// Returns the tool-call format on which models with this template were trained.
 fn call_format(template: &ChatTemplate) -> CallFormat {
     let source = template.source();
     let llama = source.contains("\"parameters\":") || source.contains("<|python_tag|>");

@@ -15,7 +15,7 @@ const THOUGHT: &str = "<think>";
 pub(super) struct CallReader {
     format: CallFormat,
     parser: ActionParser,
-    /// The start of the response that is part of the prompt: `<think>`, or nothing.
+    /// Start of the response that the prompt already contains: `<think>`, or nothing.
     opening: String,
 }
 

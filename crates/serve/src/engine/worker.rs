@@ -47,7 +47,7 @@ pub(super) struct Worker<M> {
 }
 
 impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
-    /// Creates a worker. `make` creates its engine, and a new one after an error.
+    /// Creates a worker. `make` creates the worker's engine, and a new engine after an error.
     pub(super) fn new(mut make: M, load: Arc<AtomicUsize>) -> Result<Self, ModelError> {
         let engine = make()?;
         Ok(Self { make, engine, in_work: BTreeMap::new(), next_session: 0, load })

@@ -15,11 +15,11 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No call; the prompt still lists the tools.
+    /// The response must not call a tool, but the prompt still lists the tools.
     None,
-    /// At least one call.
+    /// The response must call at least one tool.
     Required,
-    /// This tool must be called.
+    /// The response must call the named tool.
     Function(String),
 }
 
@@ -34,7 +34,7 @@ pub struct ChatRequest {
     pub tools: Vec<Tool>,
     /// Which tools to call.
     pub tool_choice: ToolChoice,
-    /// False for at most one tool call.
+    /// False if a response may contain at most one tool call.
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,
@@ -66,7 +66,7 @@ impl ChatRequest {
     /// Parses a request's body.
     ///
     /// # Errors
-    /// Names the missing, invalid or unsupported field (400).
+    /// Returns an error (400) that names the missing, invalid or unsupported field.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;

@@ -50,7 +50,7 @@ impl DeltaCall {
     }
 }
 
-/// Part of one choice.
+/// Part of one choice in a streamed response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkChoice {
     /// Choice index.
@@ -103,7 +103,7 @@ impl ChatChunk {
 }
 
 impl ChatResponse {
-    /// Splits a response into one chunk per choice and, if requested, token counts.
+    /// Splits a response into one chunk per choice and, if requested, a chunk with token counts.
     pub(crate) fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();

@@ -10,7 +10,7 @@ use super::ApiError;
 
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// Path such as `messages[2].`; empty for the request.
+    /// Path to the fields, such as `messages[2].`; empty for the request's own fields.
     path: String,
     left: BTreeMap<String, Box<RawValue>>,
 }

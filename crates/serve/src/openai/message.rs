@@ -68,7 +68,7 @@ pub struct ChatMessage {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    /// Parsed one by one, so that errors name the part.
+    /// Content parts, parsed one by one so that errors name the invalid part.
     Parts(Vec<Value>),
 }
 

@@ -9,14 +9,14 @@ use super::ApiError;
 /// Image placeholder of Qwen2-VL and Qwen2.5-VL.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
-/// Maximum pixels of a request: 50 MB as RGB. A PNG of a few kilobytes can decode to that.
+/// Maximum pixels of a request: 50 MB as RGB. A PNG of a few kilobytes can decode to this size.
 pub(super) const PIXELS: u64 = 1 << 24;
 
 /// Decodes a data URL's image and subtracts its number of pixels from `pixels`, the rest of the
 /// request's budget. The format is detected from the content, not from the URL's media type.
 ///
 /// # Errors
-/// Returns an error (400) for the field `place` if the URL is not a data URL (others are never
+/// Returns an error (400) for the field `place` if the URL is not a data URL (other URLs are never
 /// fetched), or if the image is neither PNG nor JPEG, damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));

@@ -196,7 +196,7 @@ pub struct TextLogprobs {
     pub text_offset: Vec<usize>,
 }
 
-/// A text choice, or part of one.
+/// Choice of a text completion; in a stream, part of a choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextChoice {
     /// Choice index.

@@ -27,7 +27,7 @@ pub struct SamplingFields {
     pub max_tokens: Option<usize>,
     /// Seed; equal requests with equal seeds get equal responses.
     pub seed: Option<i64>,
-    /// Stop strings, not part of the response.
+    /// Stop strings, which are removed from the response.
     pub stop: Vec<String>,
     /// Responses per prompt.
     pub n: usize,

@@ -39,7 +39,7 @@ impl TextRequest {
     /// Parses a request's body.
     ///
     /// # Errors
-    /// Names the missing, invalid or unsupported field (400).
+    /// Returns an error (400) that names the missing, invalid or unsupported field.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;

@@ -61,7 +61,7 @@ impl Default for Limits {
 pub struct Call {
     /// API key from `Authorization: Bearer KEY`.
     pub key: Option<String>,
-    /// Number in this process, for response ids.
+    /// Unique number of the request in this process, for response ids.
     pub number: u64,
     /// All text headers except `Authorization`, by lower-case name.
     pub headers: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ pub trait Completions: Send + Sync + 'static {
     /// without one.
     ///
     /// # Errors
-    /// Returns the error for the client, such as [`ApiError::unauthorized`].
+    /// Returns the error that the client gets, such as [`ApiError::unauthorized`].
     fn authorize(&self, key: Option<&str>) -> Result<(), ApiError> {
         let _ = key;
         Ok(())
@@ -95,7 +95,7 @@ pub trait Completions: Send + Sync + 'static {
     /// Handles a JSON `POST` to another path. By default, replies with status 404.
     ///
     /// # Errors
-    /// Returns the error for the client.
+    /// Returns the error that the client gets.
     fn post(&self, call: &Call, path: &str, body: &[u8]) -> Result<Value, ApiError> {
         let _ = (call, body);
         Err(ApiError::no_path(path))

@@ -14,8 +14,8 @@ pub(super) enum Part<W, C> {
 /// Maximum unread chunks per client, to bound memory.
 const UNREAD: usize = 16_384;
 
-/// Sends a response whole or, if the request has `stream` set, in chunks. If a reply is dropped
-/// before it is complete, the client gets an error.
+/// Channel for a response, sent whole or, if the request has `stream` set, in chunks. If the
+/// channel is dropped before the response is complete, the client gets an error.
 ///
 /// Sending never blocks; a client with more than 16,384 unread chunks counts as disconnected.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Reply<W, C> {
 /// Reply to a chat request.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// Reply to a text request. Its chunks have the same type as a whole response.
+/// Reply to a text request. Chunks of a text response have the same type as a whole response.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {

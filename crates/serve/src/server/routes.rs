@@ -261,8 +261,8 @@ impl Whole for TextResponse {
     }
 }
 
-/// Runs `work` on a thread that may block, and returns the response built from the parts that it
-/// sends.
+/// Runs `work` on a thread that may block, and returns the response built from the parts that
+/// `work` sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,
