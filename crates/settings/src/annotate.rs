@@ -42,8 +42,8 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// For each line of the text, the comments above it and the text below it. Below a table's header,
-/// that text is the table's unset keys.
+/// Text to insert above and below the lines of `text`: comments above keys, and unset keys below
+/// the header of their table.
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,

@@ -22,8 +22,8 @@ pub enum ApiKeyError {
 /// Returns the API key from the variable that a setting names; `None` if the setting is empty.
 ///
 /// # Errors
-/// Fails if the variable has no valid key. This is checked here because a service's error would not
-/// name the variable.
+/// Fails if the variable has no valid key. The key is checked here because a service's error would
+/// not name the variable.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Control characters, which a terminal executes instead of showing them.
 
 /// Returns true for control characters (C0 except newline and tab, DEL, C1) and for bidirectional
-/// marks, which make text look different.
+/// marks, which reorder the displayed text.
 pub fn is_hidden(character: char) -> bool {
     let is_bidirectional = matches!(
         character,

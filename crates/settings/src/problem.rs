@@ -10,7 +10,7 @@ pub struct Problem {
     /// Origin of the setting: a file and line, or a command-line argument; `None` if code created
     /// it.
     pub origin: Option<String>,
-    /// `table.key`; empty if the whole source is invalid.
+    /// Key of the setting, such as `table.key`; empty if the whole source is invalid.
     pub key: String,
     /// Value as TOML; `None` if the key is wrong or missing.
     pub value: Option<String>,

@@ -1,4 +1,4 @@
-//! A Markdown page of all keys.
+//! Markdown page with all keys of a settings type.
 
 use schemars::JsonSchema;
 use serde_json::Value as Schema;

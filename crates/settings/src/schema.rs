@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// Cached, because generating a schema takes milliseconds.
+/// Cache of schemas by type, because generating a schema takes milliseconds.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Unlike in the schemas of `schemars`, objects with named properties reject other keys. This
-/// includes unit variants of tagged enums, for which `serde` accepts any key. Optional keys may be
-/// absent but not null, because TOML has no null.
+/// Unlike in the schemas that `schemars` generates, objects with named properties reject other
+/// keys. Unit variants of tagged enums reject other keys too, although `serde` accepts any key.
+/// Optional keys may be absent but not null, because TOML has no null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
