@@ -37,7 +37,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Rejects disallowed parts, also nested ones. Keys identify them, because `type` may be missing.
+/// Rejects disallowed parts at any depth. Parts are recognized by their keys, because `type` may be
+/// missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];

@@ -58,8 +58,8 @@ pub struct StopStringMatcher {
 impl StopStringMatcher {
     /// Creates a matcher that ignores stop strings inside reasoning, and stop strings that consist
     /// of white space if they directly follow the reasoning. Reasoning starts at the opening tag
-    /// that ends the prompt, or else at the first one in the response, and ends at the first
-    /// closing tag.
+    /// that ends the prompt, or else at the first opening tag in the response. Reasoning ends at
+    /// the first closing tag.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
@@ -109,7 +109,7 @@ impl StopStringMatcher {
 }
 
 /// Returns the number of tokens up to and including the one that completes a stop string; `None` if
-/// none does.
+/// no stop string is completed.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;

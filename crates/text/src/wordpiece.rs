@@ -48,11 +48,12 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 impl WordPiece {
     /// Reads `tokenizer.json` or, if it is missing, `vocab.txt` with `tokenizer_config.json`. As in
     /// `transformers`, a special token's string in a text (`[SEP]`) becomes that token. Tokenizers
-    /// other than WordPiece work too: E5's small multilingual model uses XLM-R's.
+    /// other than WordPiece work too: E5's small multilingual model uses XLM-R's tokenizer.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError`] if both files are missing or the tokenizer adds no special tokens.
+    /// Returns [`TextError`] if both files are missing, `max_tokens` is below 3, or the tokenizer
+    /// does not add exactly two special tokens.
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =

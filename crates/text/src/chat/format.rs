@@ -1,11 +1,11 @@
 //! Conversations as token sequences that grow turn by turn.
 //!
 //! Each turn appends two parts: the reply as sampled, and the template's text up to the next reply.
-//! This text is tokenized separately. The result equals tokenizing the whole text if a single token
-//! closes a reply (`<|im_end|>`), because tokenizers split text at such tokens before anything
-//! else. Other templates are single-turn only.
+//! The template's text is tokenized separately. If a single token (`<|im_end|>`) closes a reply,
+//! the tokens equal those of the whole text, because tokenizers first split text at such tokens.
+//! Templates without such a token are single-turn only.
 //!
-//! Earlier replies keep their reasoning. To drop it, render a new conversation for each turn
+//! Earlier replies keep their reasoning. To drop reasoning, render a new conversation for each turn
 //! ([`ChatFormat::first`]).
 
 mod messages;
@@ -26,7 +26,7 @@ const NEXT: &str = "the-next-question";
 /// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// System message. If `None`, the template may add a default one.
+    /// System message. If `None`, the template may add a default system message.
     pub system: Option<String>,
     /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
@@ -135,17 +135,18 @@ impl ChatFormat {
     /// Returns the prompt of a conversation that starts with the user message `user`.
     ///
     /// # Errors
-    /// Fails if the template cannot render it.
+    /// Fails if the template cannot render the message.
     pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
     /// Returns the tokens between two replies, including the message `user`. `last` is the last
-    /// token sampled for the first reply; if it is the closing token, that token is not repeated.
+    /// token sampled for the first reply; if `last` is the closing token, the result does not
+    /// repeat it.
     ///
     /// # Errors
     /// Fails like [`check_growth`](Self::check_growth), or if the template cannot render the
-    /// message or closes this reply differently.
+    /// message or does not close the reply with the closing token.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)

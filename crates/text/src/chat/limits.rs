@@ -17,7 +17,7 @@ pub(super) const FUEL: u64 = 2_000_000;
 const RECURSION: usize = 300;
 /// Maximum bytes of a template's source; the longest known has about 30,000.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Maximum bytes that a rendering prints in total. Also limits each text in a variable.
+/// Maximum bytes that a rendering prints in total, and maximum bytes of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 const DEEPEST: usize = 100;

@@ -1,7 +1,8 @@
 //! Chat templates of hub models, written in Jinja and rendered as in `transformers`.
 //!
 //! Adds block trimming, `raise_exception`, `strftime_now`, `generation` tags, and Python's
-//! formatting and string methods to `minijinja`. Rejected, with the line in the error:
+//! formatting and string methods to `minijinja`. These features are rejected, with their line in
+//! the error:
 //!
 //! * `continue_final_message`, `%` formatting (use the filter `format`), `-x.y` (use `-(x.y)`);
 //! * blocks, other files, `cycler`, `joiner`, `varargs`, rounding methods;
@@ -10,9 +11,11 @@
 //! * invalid numbers, the length of undefined values, and string methods missing from
 //!   [`minijinja_contrib::pycompat`].
 //!
-//! Differences without an error: no images or documents, tuples are lists, `is sequence` is false
-//! for slices, `true is number` is false, `7 % -3` is 1, `{% autoescape %}` escapes nothing, a loop
-//! over `none` runs zero times, `\U` is not decoded.
+//! Other differences from `transformers` cause no error:
+//!
+//! * Images and documents are not supported, tuples are lists, and `\U` is not decoded.
+//! * `is sequence` is false for slices, `true is number` is false, and `7 % -3` is 1.
+//! * `{% autoescape %}` escapes nothing, and a loop over `none` runs zero times.
 
 mod clock;
 mod format;
@@ -144,9 +147,9 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates by name. If there is only one, it is always used. Otherwise, `default` is
-    /// used, or, for conversations with tools, `tool_use` if it exists. `named_tokens` sets
-    /// `bos_token`, `eos_token` etc.
+    /// Compiles templates by name. A single template is used for all conversations. Of several
+    /// templates, `default` is used, or `tool_use` (if it exists) for conversations with tools.
+    /// `named_tokens` sets `bos_token`, `eos_token` etc.
     ///
     /// # Errors
     /// Fails if a template does not compile, if none is given, or if none of several is named
@@ -317,7 +320,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Maximum JSON indentation; bounds memory.
+/// Maximum JSON indentation, which bounds memory.
 const WIDEST_INDENT: usize = 64;
 
 /// Python's `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.

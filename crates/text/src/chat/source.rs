@@ -9,8 +9,8 @@ pub(super) const SLICE: &str = "turnwise_slice";
 ///
 /// * `\r\n` and `\r` become `\n`, as in Python's Jinja.
 /// * `{% generation %}` tags become `{% if true %}` and `endif`.
-/// * Slices with a step (`[::-1]`) become calls of [`SLICE`], because `minijinja`'s are wrong for
-///   negative steps and panic for empty lists.
+/// * Slices with a step (`[::-1]`) become calls of [`SLICE`], because `minijinja`'s slices are
+///   wrong for negative steps and panic for empty lists.
 /// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
 ///   arguments, because stored values can grow only there.
 pub(super) fn rewritten(source: &str) -> String {
@@ -95,8 +95,9 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of the tag that starts at `from` in `out` and adds a check of the variables that
-/// the tag sets. Returns the rest. `captured` lists the variables of open `set` blocks.
+/// Copies the end (`%}`) of the tag that starts at `from` in `out`, and then adds a check of the
+/// variables that the tag sets. Returns the rest. `captured` lists the variables of open `set`
+/// blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };

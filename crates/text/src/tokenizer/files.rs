@@ -3,9 +3,9 @@
 //! | file | what is read |
 //! |---|---|
 //! | `tokenizer.json` | the whole tokenizer |
-//! | `vocab.json`, `merges.txt` | vocabulary and merges, without `tokenizer.json` |
+//! | `vocab.json`, `merges.txt` | vocabulary and merges, if `tokenizer.json` is missing |
 //! | `tokenizer_config.json` | added and named tokens (`eos_token` ..), chat template |
-//! | `added_tokens.json`, `special_tokens_map.json` | the same in older folders |
+//! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens in older folders |
 //! | `generation_config.json`, `config.json` | end and padding token ids |
 //! | `chat_template.jinja`, `additional_chat_templates/*.jinja` | chat templates |
 
@@ -40,7 +40,7 @@ const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Contents of the files other than `tokenizer.json`; empty for tokenizers trained here.
+/// Contents of the files other than `tokenizer.json`; empty for newly trained tokenizers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,
@@ -177,7 +177,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens would get ids that differ from those it lists.
+/// Rejects a file whose added tokens would get ids that differ from the ids in the file.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {

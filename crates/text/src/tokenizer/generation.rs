@@ -16,7 +16,7 @@ use crate::whole::wrong;
 pub struct GenerationSampling {
     /// Softmax temperature, above 0.
     pub temperature: f32,
-    /// Number of most probable tokens to sample from; 0 disables it.
+    /// Number of most probable tokens to sample from; 0 disables top-k sampling.
     pub top_k: usize,
     /// Probability mass of the most probable tokens to sample from.
     pub top_p: f32,
@@ -42,7 +42,7 @@ impl GenerationSampling {
         ]
     }
 
-    /// Adds these settings to a `generation_config.json`. Replaces other sampling settings in it.
+    /// Adds these settings to a `generation_config.json`, and removes all other sampling settings.
     /// Content that already has exactly these settings, or that is not a JSON object, is returned
     /// unchanged.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
@@ -78,9 +78,9 @@ const OTHER_SAMPLING: [&str; 14] = [
 ];
 
 impl Tokenizer {
-    /// Appends the base model's end tokens to an adapter's, if the adapter's folder has no
-    /// `generation_config.json`, which PEFT does not write. Appends none if one of their ids means
-    /// another token in the adapter.
+    /// Adds the base model's end tokens to an adapter's, if the adapter's folder has no
+    /// `generation_config.json` (PEFT does not write this file). Adds nothing if a base model's end
+    /// token is a different token in the adapter.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);

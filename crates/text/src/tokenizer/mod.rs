@@ -27,11 +27,11 @@ use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
 
-/// Maximum number of ids; larger ones indicate a corrupt file.
+/// Maximum number of token ids; a larger number indicates a corrupt file.
 const MOST_IDS: usize = 1 << 24;
 
-/// A byte-level tokenizer. It is lossless if it has no normalizer and its vocabulary contains all
-/// 256 byte characters (SmolLM2's lacks 21).
+/// A byte-level tokenizer. A tokenizer without a normalizer is lossless if its vocabulary contains
+/// all 256 byte characters (SmolLM2's lacks 21).
 ///
 /// As in the `tokenizers` library, a missing byte becomes `unk_token`, or is dropped if there is no
 /// such token ([`Tokenizer::missing_bytes`]). A special token's string in a text becomes that
@@ -46,7 +46,7 @@ pub struct Tokenizer {
     companions: Arc<Companions>,
 }
 
-/// Fast encoder for tokenizers trained here.
+/// Fast encoder for tokenizers trained by this crate.
 #[derive(Clone, Debug)]
 struct Fast {
     byte_ids: Vec<u32>,
@@ -75,7 +75,7 @@ impl Tokenizer {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
-    /// Returns the `tokenizer.json`, identical for equal tokenizers.
+    /// Returns the content of `tokenizer.json`, which is identical for equal tokenizers.
     ///
     /// # Errors
     /// Fails if the `tokenizers` library cannot serialize the tokenizer.
@@ -131,7 +131,7 @@ impl Tokenizer {
     }
 
     /// Returns the ids that the model expects before plain text (Llama 3: `<|begin_of_text|>`),
-    /// usually none. Chat templates add them themselves.
+    /// usually none. Chat templates add these ids themselves.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
@@ -268,8 +268,8 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Splits a text at special tokens. The leftmost token is taken first, and the longest of those
-    /// that start at the same place.
+    /// Splits a text at special tokens. The leftmost token is taken first; of several tokens with
+    /// the same start, the longest is taken.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-/// The regex's alternatives that follow those for phrases. Together they match every character.
-/// White space is listed character by character, because regex engines interpret `\s` differently.
+/// The regex's alternatives after those for phrases; together, they match every character. White
+/// space is listed character by character, because regex engines interpret `\s` differently.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Like [`TAIL`], but with a name and its number as separate pieces.
@@ -41,7 +41,8 @@ impl Scanner {
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex that earlier versions wrote, in which `\<` and `\>` are ambiguous.
+    /// Returns the regex that earlier versions of this crate wrote, in which `\<` and `\>` are
+    /// ambiguous.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }

@@ -6,7 +6,7 @@ use crate::Tokenizer;
 /// complete. The concatenated results equal [`Tokenizer::decode`] of all tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
-    /// At most three bytes that may start a character.
+    /// Up to three bytes of an incomplete character.
     held: Vec<u8>,
 }
 
@@ -16,7 +16,7 @@ impl DecodeStream {
         Self::default()
     }
 
-    /// Adds a token and returns the text now complete.
+    /// Adds a token and returns the text that it completes.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         self.held.extend_from_slice(tokenizer.token_bytes(token));
         let held = std::mem::take(&mut self.held);
@@ -42,7 +42,7 @@ impl DecodeStream {
         }
     }
 
-    /// Returns the rest: U+FFFD if a character is incomplete, else nothing.
+    /// Returns the remaining text: U+FFFD if the last character is incomplete, otherwise nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

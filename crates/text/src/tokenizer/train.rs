@@ -16,7 +16,7 @@ pub struct TokenizerConfig {
     pub phrases: Vec<String>,
     /// Maximum number of tokens, including phrases but not bytes and special tokens.
     pub max_pieces: usize,
-    /// Split a name from its number (`shelf 12`).
+    /// Whether a name and its number (`shelf 12`) are separate tokens.
     pub split_numbers: bool,
     /// Strings that become one token wherever they occur.
     pub special_tokens: Vec<String>,

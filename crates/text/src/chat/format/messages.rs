@@ -9,7 +9,7 @@ impl ChatFormat {
     /// `system`; otherwise the format's system message is added.
     ///
     /// # Errors
-    /// Fails with the template's line if the template cannot render the messages.
+    /// Fails with the template's line number if the template cannot render the messages.
     pub fn conversation(
         &self,
         tokenizer: &Tokenizer,
@@ -25,8 +25,9 @@ impl ChatFormat {
         Ok(tokenizer.encode(&text))
     }
 
-    /// Returns the tokens between a reply that made `calls` and the next reply. They contain
-    /// `following`, the messages after the first reply. `last` is that reply's last sampled token.
+    /// Returns the tokens between a reply that made `calls` and the next reply. The tokens contain
+    /// `following`, the messages after the first reply. `last` is the first reply's last sampled
+    /// token.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`].

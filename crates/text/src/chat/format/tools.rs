@@ -1,7 +1,7 @@
 //! Tool calls and results in multi-turn conversations.
 //!
-//! Replies stay as sampled. The text after a reply is rendered with placeholder calls, because
-//! templates may refer to earlier calls.
+//! Replies keep their sampled tokens. The text after a reply is rendered with placeholder calls,
+//! because templates may refer to earlier calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -65,18 +65,18 @@ impl Message {
 }
 
 impl ChatFormat {
-    /// Returns true if the template renders tools and `tool` messages. Otherwise, put both into
-    /// user messages.
+    /// Returns true if the template renders tools and `tool` messages. If false, put tools and tool
+    /// results into user messages.
     pub fn takes_tools(&self) -> bool {
         self.takes_tools
     }
 
-    /// Renders a reply with these calls, omitting its opening ([`ChatFormat::opening`]) and closing
-    /// token.
+    /// Renders a reply with tool calls, without the reply's opening ([`ChatFormat::opening`]) and
+    /// closing token.
     ///
     /// # Errors
-    /// Fails if the template does not support tools or rejects these calls (Llama 3's rejects
-    /// several).
+    /// Fails if the template does not support tools or rejects the calls (Llama 3's template
+    /// rejects several calls).
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
@@ -163,7 +163,7 @@ impl ChatFormat {
     }
 
     /// Returns true if the template renders tools and results, and ends replies with calls in the
-    /// same way as others.
+    /// same way as replies without calls.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#

@@ -19,8 +19,8 @@ pub struct Stretch {
 
 impl ChatFormat {
     /// Returns a conversation's sequences as lists of token spans. `replies` contains the indices,
-    /// in ascending order, of the messages to train on. Messages after the last of them are
-    /// dropped.
+    /// in ascending order, of the messages to train on. Messages after the last reply to train on
+    /// are dropped.
     ///
     /// # Errors
     /// Fails if the template rejects a message, or if a reply does not continue its prompt.
