@@ -72,8 +72,8 @@ impl Bootstrap {
     /// no sample has two runs. `runs` has the number of runs in each sample; `statistic` receives
     /// the drawn run indices.
     ///
-    /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
-    /// by a factor of up to the square root of the number of strata.
+    /// A run's scores are correlated, because they share a seed. The interval of [`Self::interval`]
+    /// would therefore be too narrow by a factor of up to the square root of the number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],

@@ -63,10 +63,10 @@ impl Sums {
     }
 }
 
-/// Sorted values, to compute ranks for any weights.
+/// Sort order of a list of values, from which ranks for any weights are computed.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    /// Indices by ascending value; equal values form one list.
+    /// Indices of the values in ascending order; those of equal values share a list.
     ties: Vec<Vec<usize>>,
     len: usize,
 }
@@ -122,7 +122,7 @@ mod tests {
         sums
     }
 
-    /// Golden values of `scipy.stats`, with each value repeated as often as its weight says
+    /// Golden values of `scipy.stats`, for lists in which each value is repeated `weight` times
     /// (`tests/golden/golden_benchmark.py`).
     #[test]
     fn correlations_are_scipys() {

@@ -9,7 +9,7 @@ use crate::bootstrap::Estimate;
 use crate::score::{Compared, ScoreSettings, estimate};
 
 /// A method's scores minus those of a baseline; a difference is `None` if the score is undefined
-/// for both.
+/// for both methods.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Method name.
@@ -50,8 +50,7 @@ impl Difference {
     }
 }
 
-/// Returns the difference of two numbers, an undefined one counting as 0; `None` if both are
-/// undefined.
+/// Returns `number - baseline`, with 0 for an undefined number; `None` if both are undefined.
 pub fn less(number: Option<f64>, baseline: Option<f64>) -> Option<f64> {
     match (number, baseline) {
         (None, None) => None,
@@ -65,7 +64,7 @@ mod tests {
     use crate::score::Against;
     use crate::turns::{ScoredTurn, ScoredTurns};
 
-    /// Tasks of four turns with increasing noise, and two methods that get worse with it.
+    /// Tasks of four turns, and two methods whose errors grow with the task's index.
     fn turns() -> (ScoredTurns, Vec<f64>, Vec<f64>) {
         let mut turns = ScoredTurns { tasks: 8, trajectories: 8, ..ScoredTurns::default() };
         let (mut better, mut worse) = (Vec::new(), Vec::new());

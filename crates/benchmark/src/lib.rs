@@ -7,10 +7,9 @@
 //! `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` are expectations over continuations
 //! sampled by the policy, where `G` is the discounted sum of the rewards that credit assignment
 //! uses. The true advantage is `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv
-//! 2410.01679) trains on such estimates; here they are the ground truth.
+//! 2410.01679) trains on estimates of `A*`; the benchmark uses them as ground truth.
 //!
-//! The crate `turnwise-eval` produces the estimates; this crate needs neither a model nor an
-//! environment.
+//! The crate `turnwise-eval` estimates `A*`; this crate needs neither a model nor an environment.
 
 #[doc(hidden)]
 pub mod bootstrap;

@@ -8,7 +8,7 @@
 //!   of `A*` or, for Spearman's correlation, of their ranks.
 //! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
 //!   twice its standard error; a turn with `x = 0` counts as half correct.
-//! * Slope of `y` on `x`, which noise in the truth does not bias.
+//! * Slope of the regression of `y` on `x`; noise in the truth does not bias this slope.
 //! * Noise: the fraction of the variance of `x` that `A*` does not explain, `1 - r_c^2` with the
 //!   corrected correlation `r_c`.
 //! * Errors by turn index and outcome: the square root of the mean of `(b x - y)^2 - e^2`, divided
@@ -44,7 +44,7 @@ impl Default for ScoreSettings {
 pub enum Against {
     /// All continuations.
     All,
-    /// The second half, to score advantages that were computed from the first half.
+    /// The second half of the continuations, to score advantages computed from the first half.
     SecondHalf,
 }
 

@@ -46,7 +46,7 @@ pub struct TruthSource {
     /// (`tree`).
     pub continuations: usize,
     /// Maximum number of continuations over all tasks; those beyond `continuations` per state go to
-    /// states with large standard errors. 0 means that every state got the same number.
+    /// states with large standard errors. With 0, every state got the same number of continuations.
     #[serde(default)]
     pub budget: usize,
     /// Number of scored trajectories per task.
@@ -73,7 +73,7 @@ impl TruthLine {
     /// Checks that `truth` has one entry per turn of the trajectory.
     ///
     /// # Errors
-    /// The error states both numbers.
+    /// Fails if the two numbers differ, and states both.
     pub fn check(&self) -> Result<(), String> {
         let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
         if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }
@@ -98,8 +98,8 @@ pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }
 
-/// Estimates each turn's truth from its reward and the returns from the state before it; after the
-/// last turn the return is 0.
+/// Estimates each turn's true advantage from its reward and the returns from the states before and
+/// after it. After the last turn, the return is 0.
 pub fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
     let of_half = |values: &[f64], half: usize| mean_and_error(&halves(values)[half]).0;
     (0..rewards.len())
