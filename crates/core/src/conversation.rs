@@ -62,7 +62,7 @@ pub struct Conversation {
     pub agent: String,
     /// Maximum number of tokens in the reply; the run's own limit applies as well.
     pub max_tokens: Option<usize>,
-    /// Strings that end the reply. The reply does not include them.
+    /// Strings that end the reply and are not part of it.
     pub stop: Vec<String>,
     /// State key for credit methods. If unset, the agent's name and its newest messages form the
     /// key.

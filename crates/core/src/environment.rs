@@ -92,7 +92,7 @@ pub trait Environment: Any + Send {
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
     /// Returns the episode's tools; called after every reset. Prompts list the tools, so
-    /// observations need not.
+    /// observations need not list them.
     fn tools(&self) -> &[Tool] {
         &[]
     }
@@ -141,7 +141,7 @@ pub trait TaskSet: Send + Sync {
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
     /// Returns a list that creates a split's tasks on demand; useful if creating all of them takes
-    /// long. `None` if the set has no such list.
+    /// long. Returns `None` if the task set creates all tasks at once.
     ///
     /// # Errors
     /// Fails like [`TaskSet::tasks`].
@@ -157,8 +157,8 @@ pub trait TaskSet: Send + Sync {
     /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if calls never wait for another process. Other environments run on separate
-    /// threads, with a timeout.
+    /// Returns true if environment calls never wait for another process. Environments that may wait
+    /// run on separate threads, with a timeout.
     fn is_instant(&self) -> bool {
         false
     }
@@ -168,8 +168,8 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
-    /// Returns true if the environment itself enforces a time limit on its calls. That limit
-    /// excludes a call's wait in a queue; otherwise the caller enforces one that includes it.
+    /// Returns true if the environment enforces a time limit on its calls, not counting time in a
+    /// queue. Otherwise, the caller enforces a time limit that includes the queue.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -180,11 +180,12 @@ pub trait TaskSet: Send + Sync {
     }
 
     /// Steps several environments of this set and returns the results in the same order. Override
-    /// it if the environment can execute many actions at once; `<dyn Any>::downcast_mut` then
-    /// recovers the type of each environment.
+    /// this method if many actions can be executed at once; `<dyn Any>::downcast_mut` recovers the
+    /// type of each environment.
     ///
     /// # Errors
-    /// An entry fails if [`Environment::step`] does, or if its environment belongs to another set.
+    /// An entry is an error if [`Environment::step`] fails, or if its environment belongs to
+    /// another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

@@ -107,7 +107,7 @@ pub enum SampleError {
     Request {
         /// Request id.
         request: u64,
-        /// Why it was rejected.
+        /// Why the request was rejected.
         reason: String,
     },
     /// The backend failed.

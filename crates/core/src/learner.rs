@@ -150,7 +150,7 @@ pub enum DirectLoss {
 /// Losses that depend only on log-probs need only [`Objective::evaluate`]. The other methods are
 /// for entropies, divergences, masked contexts and scaled gradients.
 pub trait Objective: Sync {
-    /// Returns the extra model passes that the objective needs to get its statistics.
+    /// Returns the extra model passes whose results the objective needs.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
@@ -185,9 +185,8 @@ pub trait Objective: Sync {
         None
     }
 
-    /// Returns the second pass, whose gradient norm [`Objective::gradient_scale`] needs for
-    /// [`crate::GradientPass::ScaledByNorm`]; `None` if that norm is 0. Called after the backward
-    /// pass.
+    /// Returns the second pass of [`crate::GradientPass::ScaledByNorm`], whose gradient norm goes
+    /// to [`Objective::gradient_scale`]; `None` if that norm is 0. Called after the backward pass.
     ///
     /// # Errors
     /// Fails if the first pass recorded no statistics.

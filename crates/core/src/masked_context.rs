@@ -1,5 +1,6 @@
 //! Responses scored again after a masked prompt. STAPO hides the trajectory to measure how much a
-//! turn depends on it. The gradient flows through both passes.
+//! turn depends on it. The gradient flows through the passes over the original and the masked
+//! prompt.
 
 use crate::TokenSequence;
 
@@ -28,7 +29,7 @@ pub struct MaskedContextStatistics<'a> {
     /// [`crate::MaskedContextPass::divergences`] is set.
     pub kl: &'a [f64],
     /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both `divergences`
-    /// and `reference` are set in that pass.
+    /// and `reference` are set.
     pub reference_kl: &'a [f64],
 }
 

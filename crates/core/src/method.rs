@@ -1,4 +1,4 @@
-//! The tables that select methods in a config, and presets of them.
+//! Config tables that select a method, and named presets.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ pub struct MethodTable {
 }
 
 impl MethodTable {
-    /// Creates a table from typed settings. Leaves out those that are `None`, because TOML has no
-    /// null.
+    /// Creates a table from typed settings. Leaves out settings that are `None`, because TOML has
+    /// no null.
     ///
     /// # Errors
     /// Fails if the settings do not serialize to a table.

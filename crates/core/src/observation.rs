@@ -33,8 +33,8 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// A chat message. Used if the observation consists of several messages, or of one whose role
-    /// is not `user`.
+    /// A chat message. Used for observations of several messages, or of one message whose role is
+    /// not `user`.
     Message {
         /// Role: `system`, `user` or another.
         role: String,
@@ -68,11 +68,11 @@ pub struct Observation {
     pub parts: Vec<Part>,
     /// All actions that the environment would understand in this state.
     pub admissible: Vec<String>,
-    /// Identifies the state for credit methods. Default: the text. Set it if observations of the
-    /// same state differ (for example, by a clock), or if different states look alike.
+    /// Identifies the state for credit methods. Default: the text. Set this key if observations of
+    /// the same state differ (for example, by a clock), or if different states look alike.
     pub state_key: Option<String>,
-    /// The agent's request, if any. Its messages form the prompt, and the policy answers with
-    /// [`crate::Action::Reply`].
+    /// The agent's request, if any. The request's messages form the prompt, and the policy answers
+    /// with [`crate::Action::Reply`].
     pub conversation: Option<Box<Conversation>>,
 }
 

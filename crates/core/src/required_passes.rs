@@ -1,8 +1,9 @@
-//! Extra model passes that a loss needs, so the training loop need not know the method.
+//! Extra model passes that a loss requests, so that the training loop does not depend on the
+//! method.
 //!
 //! For each update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
-//! minibatch, and the learner evaluates it. The objective may then scale the gradient, after a
-//! [`SecondPass`] if it needs one.
+//! minibatch, and the learner evaluates it. The objective may then scale the gradient by a factor
+//! that may need a [`SecondPass`].
 
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +85,7 @@ impl RequiredPasses {
     /// Combines two requirements.
     ///
     /// # Errors
-    /// Fails if both requirements have a masked-context pass, or if both scale the gradient.
+    /// Fails if the two requirements both have a masked-context pass, or both scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {

@@ -21,7 +21,7 @@ pub struct SamplingParams {
     pub top_k: usize,
     /// Maximum response tokens.
     pub max_tokens: usize,
-    /// Tokens that end a response. The response includes them.
+    /// Tokens that end a response and are part of it.
     pub stop_tokens: Vec<u32>,
     /// Strings that end a response.
     pub stop_strings: Vec<String>,
@@ -124,7 +124,7 @@ pub struct Completion {
     /// `log pi(token | context)` in nats at the sampling temperature (1 if greedy), before top-p
     /// and top-k.
     pub logprobs: Vec<f32>,
-    /// Entropy of the same distribution, in nats; empty if unknown.
+    /// Entropy of each token's distribution before top-p and top-k, in nats; empty if unknown.
     pub entropies: Vec<f32>,
     /// Why the response ended.
     pub finish: FinishReason,
@@ -158,16 +158,16 @@ pub trait Sampler {
     /// parameter, and [`SampleError::Backend`] if the backend fails.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits for finished responses and returns them, oldest request first. May return none: if
-    /// nothing is queued, or to report failed requests ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. The list may be empty,
+    /// if nothing is queued or if requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
     /// Fails if the whole sampler fails: NaN, a failed device or service, or a misconfigured
     /// server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// Like [`Sampler::poll`], but returns nothing if no response is finished by `deadline`. May
-    /// take longer if the sampler cannot be interrupted.
+    /// Like [`Sampler::poll`], but returns nothing if no response is finished by `deadline`. A
+    /// sampler that cannot be interrupted may return later.
     ///
     /// # Errors
     /// Fails like [`Sampler::poll`].

@@ -95,7 +95,7 @@ impl Rng {
         radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
     }
 
-    /// Returns true with this probability.
+    /// Returns true with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.uniform() < probability
     }

@@ -1,7 +1,7 @@
 //! Token sequences and the spans that the policy wrote.
 //!
-//! Entry `t` of a per-token array belongs to the sampled token `t`. Only the learner shifts by one,
-//! because a decoder predicts token `t` from the position before it.
+//! Entry `t` of a per-token array belongs to the sampled token `t`. Only the learner shifts indices
+//! by one, because a decoder predicts token `t` from the position before it.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,8 @@ impl TurnSpan {
 
 /// Tokens of one forward pass. Per-token arrays have one entry per response token.
 ///
-/// With the layout `windowed`, a sequence has one turn. With `concatenated`, it has all turns up to
-/// the next compaction, one span per turn.
+/// With the layout `windowed`, a sequence has one turn. With `concatenated`, a sequence has all
+/// turns up to the next compaction, one span per turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Prompt and response token ids, exactly as sampled.

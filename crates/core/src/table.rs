@@ -1,7 +1,7 @@
 //! One value per turn or response token of a batch.
 //!
 //! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in batch
-//! order. Call [`Table::check_shape`] unless [`Table::from_fn`] built them.
+//! order. Call [`Table::check_shape`] on tables that [`Table::from_fn`] did not build.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -195,7 +195,7 @@ impl<T, U: Unit> Table<T, U> {
     /// Checks the table's shape against the batch.
     ///
     /// # Errors
-    /// Returns the first difference.
+    /// Returns the first difference in shape.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// Limits of a task's episodes. They can only lower the run's limits.
+/// Limits of a task's episodes, which can only lower the run's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// Tasks of a split, created on demand. Their hash and their order in evaluation panels are known
-/// without creating any task.
+/// Tasks of a split, created on demand. The tasks' hash and their order in evaluation panels are
+/// available before any task is created.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;

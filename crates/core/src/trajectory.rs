@@ -109,7 +109,7 @@ pub struct Turn {
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
     /// For each token, the number of this step's updates that clipped its ratio: positive at the
-    /// upper bound, negative at the lower. Empty if no update clipped any.
+    /// upper bound, negative at the lower. Empty if no update clipped any token.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
     /// Version of the weights that sampled the response.
