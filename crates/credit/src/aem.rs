@@ -6,7 +6,8 @@
 //! below `min_spread`.
 //!
 //! Of the two masks of figure 3 (section 5.3, analysis B), one sets `A` to 0 if
-//! `A (alpha - 1) > 0`, the other if `A (alpha - 1) < 0`. All other advantages stay unscaled.
+//! `A (alpha - 1) > 0`, the other if `A (alpha - 1) < 0`. The masks leave all other advantages
+//! unscaled.
 //!
 //! Differs from the paper: with `lambda = 0`, advantages stay bit-identical instead of being
 //! divided by `1 + eps`. `mode` selects the paper's ablations; the shuffled masks and the masks

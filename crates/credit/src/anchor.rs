@@ -34,8 +34,8 @@ pub enum Assignment {
     FirstMatch,
 }
 
-/// How anchor states are matched. Threshold, assignment and autojunk apply only to the matching
-/// `similarity`.
+/// How anchor states are matched. Threshold, assignment and autojunk apply only with
+/// `matching = "similarity"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
@@ -97,7 +97,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], on this many threads, with the same result.
+    /// Like [`Anchors::find_all`], on `threads` threads; their number does not affect the result.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());

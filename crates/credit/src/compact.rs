@@ -36,11 +36,11 @@ impl Default for CompactFilterConfig {
 /// Why a trajectory is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filtered {
-    /// It reached the turn or context limit.
+    /// The trajectory reached the turn or context limit.
     Truncated,
     /// The environment or sampler failed.
     Failed,
-    /// It repeats an action in the same state too often.
+    /// The trajectory repeats an action in the same state too often.
     Looping,
 }
 

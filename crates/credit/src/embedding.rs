@@ -3,7 +3,7 @@
 //! Features are words (lower-cased letters and digits) and their character 3-, 4- and 5-grams, with
 //! markers for start and end. A feature that occurs `n` times has weight `1 + ln n`; its hash
 //! selects the vector component and the sign. Vectors are L2-normalized, or zero if the text has no
-//! words. They reflect how texts are spelled, not what they mean.
+//! words. Vectors reflect the spelling of texts, not their meaning.
 //!
 //! Sources: signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
 //! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word

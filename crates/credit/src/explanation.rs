@@ -27,7 +27,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Creates a collector. If `on` is false, it records diagnostics but no explanations.
+    /// Creates a collector. If `on` is false, the collector records diagnostics but no
+    /// explanations.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }

@@ -2,14 +2,14 @@
 //! critic's values.
 //!
 //! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}` over the
-//! trajectory's response tokens only, with value 0 after the last one. Value targets are
+//! trajectory's response tokens only, with value 0 after the last token. Value targets are
 //! `A_t + V_t`, before whitening. A turn's reward, minus the invalid-action penalty, goes to its
 //! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], for the KL in the
 //! reward) stay at their tokens.
 //!
 //! Advantages are whitened over the batch's response tokens, `(A - mean) / sqrt(var + 1e-8)` with
-//! the sample variance, or are exactly 0 if the variance is zero. A turn's advantage is its tokens'
-//! mean.
+//! the sample variance, or are exactly 0 if the variance is zero. A turn's advantage is the mean
+//! over its tokens.
 //!
 //! Differs from the paper: `bootstrap_across_turns = false` treats each turn as an episode, as in
 //! frameworks that train on single turns. A turn without tokens gets advantage 0; its reward goes
@@ -199,7 +199,7 @@ pub(crate) struct Whitening {
 }
 
 impl Whitening {
-    /// Uses the sample variance; equal values are mapped to 0.
+    /// Computes the whitening from the sample variance of `values`; equal values are mapped to 0.
     pub(crate) fn of(values: &[f64]) -> Self {
         let moments = Moments::of(values, 1);
         let variance = moments.std.powi(2) + WHITEN_EPSILON;

@@ -2,15 +2,15 @@
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (with the population standard deviation).
-//! It is 0 if only one trajectory reaches the turn. The estimator's advantages stay bit-identical
-//! in groups with equal environment returns and, with `alpha = 1`, in all groups.
+//! `A_turn` is 0 if only one trajectory reaches the turn. The estimator's advantages stay
+//! bit-identical in groups with equal environment returns and, with `alpha = 1`, in all groups.
 //!
 //! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
-//! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
-//! trajectories that ended before t. Its baseline adds nothing to the expected gradient, because it
-//! does not depend on the turn's action; the z-score's baseline does, because it includes the
-//! turn's own credit. Leave-one-out does not rescale credits, so use
-//! `credit.estimator.normalize = "mean"` with it.
+//! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with credits
+//! `c_{j,t}` of 0 for trajectories that ended before t. The leave-one-out baseline does not bias
+//! the gradient, because it does not depend on the turn's action. The z-score's baseline includes
+//! the turn's own credit and therefore biases the gradient. Leave-one-out does not rescale credits,
+//! so use `credit.estimator.normalize = "mean"` with it.
 //!
 //! Differs from the paper: groups with equal returns are dropped by `train.skip_equal_groups` (set
 //! by the presets). `min_std` is a lower bound of the standard deviation, because credits at one
@@ -27,8 +27,8 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 const NAME: &str = "has";
 
 /// The paper has no invalid-action penalty, excludes groups with equal returns (appendix C) and
-/// adapts its KL coefficient, which starts at 0.04 (appendix B, sweeps). It does not state which
-/// standard deviation it uses; ours is the population's.
+/// adapts its KL coefficient, which starts at 0.04 (appendix B, sweeps). The paper does not state
+/// which standard deviation it uses; we use the population's.
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
@@ -39,8 +39,8 @@ const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", ep
                              min_improvement = 0.0 }";
 
 /// Number of turns at the start of a trajectory over which the metric `has/early_turn_correlation`
-/// correlates `A_turn` with `A_traj`. If it is negative, early turns get less credit in successes
-/// than in failures.
+/// correlates `A_turn` with `A_traj`. A negative value means that early turns get less credit in
+/// successes than in failures.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.

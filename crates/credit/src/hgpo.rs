@@ -4,15 +4,16 @@
 //! At level `k = 1..=K`, turns with the same last `k` observations (or the same whole history, if
 //! it is shorter) form a cluster, and `A_k` standardizes step returns within it. The advantage is
 //! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over the levels at which the turn's
-//! cluster has at least two turns. The advantage is 0 without such a level.
+//! cluster has at least two turns. If the turn is alone in its cluster at every level, the
+//! advantage is 0.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
 //! step return. If the variance in a cluster is zero, `A_k` is exactly 0.
 //!
 //! Three settings follow the authors' code (a verl-agent recipe): `skip_zero_levels` excludes the
-//! weights of levels with advantage 0, `skip_short_histories` skips level `k` below `k`
-//! observations, and `base_group` adds the trajectory's advantage as level 0.
+//! weights of levels with advantage 0, `skip_short_histories` skips level `k` for turns with fewer
+//! than `k` observations, and `base_group` adds the trajectory's advantage as level 0.
 
 use std::borrow::Cow;
 

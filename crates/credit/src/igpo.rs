@@ -3,8 +3,8 @@
 //!
 //! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the answer
 //! `a`:
-//! * Turn t's reward is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's is
-//!   the outcome `R_i`.
+//! * Turn t's reward is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's
+//!   reward is the outcome `R_i`.
 //! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`, gains and outcomes
 //!   together (`joint`) or separately (`separate`, an option of the authors' code).
 //! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}` replaces the estimator's advantage.
@@ -13,9 +13,9 @@
 //! prompt and `lead` ([`ScoreRequest`]): one extra forward pass per prompt, without a gradient.
 //!
 //! Differs from the paper:
-//! * `lead` is only the tag, without the paper's sentence ("Now there's enough information to
-//!   answer"), which policies trained from scratch have never seen.
-//! * The outcome is the environment's return, not F1 with -1 for a malformed episode.
+//! * `lead` is only the tag `<answer>`, without the paper's sentence ("Now there's enough
+//!   information to answer"), which policies trained from scratch have never seen.
+//! * The outcome is the environment's return; the paper uses F1, or -1 for a malformed episode.
 //! * The estimator's invalid-action penalty has no effect, because the estimator's advantage is
 //!   replaced.
 //! * If the answer does not fit the context after a prompt, the gains before and after that prompt

@@ -75,13 +75,13 @@ pub struct ScoreRequest {
 }
 
 impl ScoreRequest {
-    /// Scores a text after the turn's exact prompt.
+    /// Creates a request to score a text after the turn's exact prompt.
     pub fn of_text(group: usize, trajectory: usize, turn: usize, text: impl Into<String>) -> Self {
         let (preamble, lead) = (String::new(), String::new());
         Self { group, trajectory, turn, preamble, lead, text: Some(text.into()) }
     }
 
-    /// Scores the sampled response after a prompt extended by `preamble`.
+    /// Creates a request to score the sampled response after a prompt extended by `preamble`.
     pub fn of_response(group: usize, trajectory: usize, turn: usize, preamble: impl Into<String>) -> Self {
         Self { group, trajectory, turn, preamble: preamble.into(), lead: String::new(), text: None }
     }
@@ -108,15 +108,15 @@ pub trait InputProvider {
     /// ([`RequiredInputs::hidden_states`]).
     ///
     /// # Errors
-    /// Fails if unsupported, or if the forward pass fails.
+    /// Fails if the provider has no hidden states, or if the forward pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Returns the log-probs of each request's tokens, in nats. A list is empty if the tokens do
-    /// not fit the context, or if the prompt cannot be extended because an agent wrote its own
-    /// messages.
+    /// Returns the log-probs of each request's tokens, in nats. A request's list is empty if the
+    /// tokens do not fit the context, or if the prompt cannot be extended because an agent wrote
+    /// its own messages.
     ///
     /// # Errors
-    /// Fails if unsupported, or if the forward pass fails.
+    /// Fails if the provider cannot score tokens, or if the forward pass fails.
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, Self::Error>;
 }
 

@@ -169,7 +169,7 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Modifies token advantages. It is called instead of [`Refinement::refine`] if the estimator
+    /// Modifies token advantages. Called instead of [`Refinement::refine`] if the estimator
     /// computes token advantages.
     ///
     /// # Errors

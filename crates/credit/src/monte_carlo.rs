@@ -9,7 +9,7 @@
 //! control that has the baseline `V(s_0)` but no credit per turn.
 //!
 //! Differs from the paper:
-//! * A step is a turn, not a line of reasoning; its tokens share the advantage.
+//! * A step is a turn, not a line of reasoning; the turn's tokens share its advantage.
 //! * Whitening counts each turn once; the paper's code whitens over tokens. `whiten = false` keeps
 //!   the scale of the rewards.
 //! * `invalid_penalty` is subtracted from an invalid turn's reward, not from state values.

@@ -12,7 +12,7 @@ use crate::{
     Registry, RequiredInputs, ScoreRequest, TurnField, WHOLE_TURNS,
 };
 
-/// An estimator, then refinements.
+/// An estimator followed by refinements.
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
@@ -132,7 +132,7 @@ impl Pipeline {
         self.outliers.is_some()
     }
 
-    /// Requests the inputs and checks their shapes.
+    /// Requests the stages' model inputs and checks their shapes.
     ///
     /// # Errors
     /// Returns the provider's errors, [`CreditError::Shape`] and [`CreditError::Scores`].

@@ -82,7 +82,7 @@ pub struct PrivilegedGap {
 }
 
 /// Returns the actions of the group's best other trajectory, one per line, if that trajectory
-/// succeeded. Of several that are equally good, the first is used.
+/// succeeded. Among equally good trajectories, the first is used.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);
     let best = others

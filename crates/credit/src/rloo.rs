@@ -2,9 +2,9 @@
 //! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
 //! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
-//! With `population = "trajectory"`, returns are compared without the penalty, and it is subtracted
-//! afterwards. With `"turn"`, each turn's penalized score is compared with those of all other turns
-//! of the group.
+//! With `population = "trajectory"`, returns are compared without the penalty, which is subtracted
+//! afterwards. With `population = "turn"`, each turn's penalized score is compared with the scores
+//! of all other turns of the group.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};

@@ -12,9 +12,10 @@
 //! `k / (1 + k)^2 (R - m)`. States are matched by state key, actions by parsed text.
 //!
 //! Differs from the paper: we only had the abstract and summaries, which mention first-visit
-//! estimates, `Q - V` and a smoothing prior; its form and strength are ours. The paper's state
-//! signatures compress the history. An invalid-action penalty is subtracted from an invalid turn's
-//! return. If `Q` and `V` are equal up to rounding, the advantage is exactly 0.
+//! estimates, `Q - V` and a smoothing prior; the form and strength of the prior are ours. The paper
+//! matches states by signatures that compress the history, not by state key. An invalid-action
+//! penalty is subtracted from an invalid turn's return. If `Q` and `V` are equal up to rounding,
+//! the advantage is exactly 0.
 
 use std::collections::HashMap;
 

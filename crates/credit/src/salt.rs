@@ -139,7 +139,7 @@ impl Salt {
     /// Returns a group's edges in order of first appearance.
     ///
     /// # Errors
-    /// Fails without a required embedder.
+    /// Fails if a required embedder is missing.
     pub fn edges(&self, inputs: &CreditInputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = self.texts(self.config.matching, inputs)?;
         let mut actions = self.texts(self.config.actions, inputs)?;

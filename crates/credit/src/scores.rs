@@ -118,7 +118,7 @@ impl GroupScores {
         Ok(Self { turns: turns.collect(), returns })
     }
 
-    /// Returns the population's values.
+    /// Returns the scores that are compared: trajectory returns, or turn scores.
     pub fn population(&self, population: Population) -> Vec<f64> {
         match population {
             Population::Trajectory => self.returns.clone(),

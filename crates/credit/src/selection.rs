@@ -18,7 +18,7 @@ use crate::CreditError;
 ///
 /// DeepSWE: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by the
 /// number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also divides
-/// its loss by the maximum length; this is left out, because a constant factor does not change
+/// its loss by the maximum length; the preset does not, because a constant factor does not change
 /// AdamW's updates.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(

@@ -1,13 +1,14 @@
 //! A fast, bit-exact version of Python difflib's `SequenceMatcher(None, text, other).ratio()`.
 //!
 //! Ratcliff-Obershelp finds the longest matching block (ties: first in `text`, then in `other`) and
-//! repeats this on both sides of it. The ratio is twice the number of matched characters divided by
-//! the length of both texts. With `autojunk` and at least 200 characters in `other`, a character
-//! that makes up more than 1 % of `other` can extend a match but not start one.
+//! repeats the search on both sides of this block. The ratio is twice the number of matched
+//! characters divided by the length of both texts. With `autojunk` and at least 200 characters in
+//! `other`, a character that makes up more than 1 % of `other` can extend a match but not start
+//! one.
 //!
-//! Three things make it fast: matches start from equal 8-grams, else 4-grams, else characters; each
-//! text is indexed only once; and a comparison stops as soon as an upper bound of the ratio is
-//! below the threshold.
+//! Three things make this version fast: matches start from equal 8-grams, else 4-grams, else
+//! characters; each text is indexed only once; and a comparison stops as soon as an upper bound of
+//! the ratio is below the threshold.
 
 use crate::hashing::FastMap;
 
@@ -85,7 +86,7 @@ impl Similarity {
     }
 
     /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`; swapping the two texts can
-    /// change it.
+    /// change the ratio.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
@@ -100,7 +101,7 @@ impl Similarity {
         self.ratio_where(text, other, |ratio| ratio > bar)
     }
 
-    /// Returns the ratio if `wanted`, which must be monotonic, is true for it.
+    /// Returns the ratio if it satisfies `wanted`, which must be monotonic.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
         let length = a.symbols().len() + b.symbols().len();
@@ -128,7 +129,7 @@ impl Similarity {
     }
 }
 
-/// Computes the ratio of two texts; [`Similarity`] is faster for many.
+/// Computes the ratio of two texts; [`Similarity`] is faster for many texts.
 pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     let mut similarity = Similarity::new(autojunk);
     let (text, other) = (similarity.intern(text), similarity.intern(other));

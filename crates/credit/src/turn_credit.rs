@@ -70,8 +70,8 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns each turn's progress, given the level after each turn. With `first_turn`, the first
-/// turn's progress counts from 0.
+/// Returns the change of progress during each turn, given the progress after each turn (`levels`).
+/// With `first_turn`, the first turn's progress counts from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {

@@ -12,7 +12,7 @@
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
 //! only its value at the turn's first token is used. A turn without tokens is not a step; its
-//! reward goes to the previous turn with tokens or, if it is before all of them, to the first turn
+//! reward goes to the previous turn with tokens or, if no such turn precedes it, to the first turn
 //! with tokens.
 
 use serde::{Deserialize, Serialize};
