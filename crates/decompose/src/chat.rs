@@ -79,7 +79,7 @@ impl ChatModel {
         }
     }
 
-    /// Returns the reply to messages (role, text).
+    /// Returns the model's reply to `messages`, each a pair of role and text.
     ///
     /// # Errors
     /// Fails if there is no reply after all retries.

@@ -17,7 +17,7 @@ const WINDOW: usize = 20;
 /// Minimum number of questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
-/// Usage counters of a judge. [`Judge::resume_counts`] carries them into a resumed run.
+/// Usage counters of a judge. [`Judge::resume_counts`] carries the counters into a resumed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
@@ -276,8 +276,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers questions from the cache or with up to `concurrency` parallel requests; sends no
-    /// more once too many have failed.
+    /// Answers questions from the cache or with up to `concurrency` parallel requests; stops
+    /// sending once too many requests have failed.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));

@@ -17,7 +17,7 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
 
 /// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
 /// for a negative `R`, for which the paper has no formula. A turn with a higher score always gets
-/// more credit. `None` if the denominator is about 0.
+/// more credit. Returns `None` if the denominator is about 0.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
     let sum: f64 = scores.iter().map(share).sum();

@@ -20,10 +20,10 @@ struct Header {
 }
 
 impl TurnRd {
-    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings. The first
-    /// file has the weights and AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), with the config,
-    /// input width and step count in its header. `turnrd.safetensors` is written atomically and is
-    /// the only file that [`TurnRd::load`] reads.
+    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings.
+    /// `turnrd.safetensors` holds the weights and AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`),
+    /// with the config, input width and step count in its header. This file is written atomically
+    /// and is the only one that [`TurnRd::load`] reads.
     ///
     /// # Errors
     /// Fails if a file cannot be written.

@@ -42,13 +42,13 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. It comes last, so that the initialization of the
+    /// `[2 H, D]`: gamma's rows, then beta's. FiLM comes last, so that the initialization of the
     /// other tensors does not depend on it.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
 
-/// Adds the weight and bias of a PyTorch module. Those of the fused attention projection
+/// Adds the weight and bias of a PyTorch module. The tensors of the fused attention projection
 /// (`in_proj`) follow another naming scheme.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };

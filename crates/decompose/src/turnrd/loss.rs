@@ -10,8 +10,8 @@
 //! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
 //! ```
 //!
-//! `M_i` are the turns of `i` with a progress signal. If any turn lacks a progress signal, the
-//! prior uses `t/T` instead (`t` from 1).
+//! `M_i` are the turns of trajectory `i` with a progress signal. If any turn lacks a progress
+//! signal, the prior uses `t/T` instead (`t` from 1).
 
 use serde::{Deserialize, Serialize};
 

@@ -187,8 +187,8 @@ impl TurnRd {
     /// (`seed`, `round`, epoch, sample), so repeating a round is bit-exact.
     ///
     /// # Errors
-    /// Fails without samples, on an unreadable or malformed one, or on a NaN or infinite gradient;
-    /// the weights are then those after the last complete minibatch.
+    /// Fails without samples, on an unreadable or malformed sample, or on a NaN or infinite
+    /// gradient; the weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,

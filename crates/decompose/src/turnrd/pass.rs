@@ -1,8 +1,9 @@
 //! Selects, weights and orders a pass's samples.
 //!
 //! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. With `older_per_new = c`, a pass
-//! reads the `n` samples of age 0 and only `k = round(c n)` older ones. These are drawn in
-//! proportion to `q_i` and weighted by `sum_old q / k`, so that the expected losses stay the same.
+//! reads the `n` samples of age 0 and only `k = round(c n)` older ones. The older samples are drawn
+//! in proportion to `q_i` and weighted by `sum_old q / k`, so that the expected losses stay the
+//! same.
 
 use turnwise_core::Rng;
 

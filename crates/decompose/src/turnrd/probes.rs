@@ -1,4 +1,4 @@
-//! Probes of whether a trained network uses the goal (paper, section 5.2).
+//! Checks whether a trained network uses the goal (paper, section 5.2).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Seed};
@@ -50,7 +50,7 @@ pub struct FilmNorms {
 }
 
 impl TurnRd {
-    /// Returns a copy with FiLM's weights set to zero, so that it changes no feature.
+    /// Returns a copy with FiLM's weights set to zero, so that FiLM changes no feature.
     pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.tensors.film {

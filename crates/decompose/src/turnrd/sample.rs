@@ -91,7 +91,7 @@ pub trait SampleSource {
     /// Returns a sample by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails if it is unreadable.
+    /// Fails if the sample is unreadable.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

@@ -257,7 +257,7 @@ impl Replay {
     /// Returns the round of a record.
     ///
     /// # Panics
-    /// If `index` is out of range.
+    /// Panics if `index` is out of range.
     pub fn round(&self, index: usize) -> u32 {
         self.index[index].round
     }
@@ -265,14 +265,14 @@ impl Replay {
     /// Returns a record's id within its round.
     ///
     /// # Panics
-    /// If `index` is out of range.
+    /// Panics if `index` is out of range.
     pub fn id(&self, index: usize) -> u64 {
         self.index[index].id
     }
 
     /// Splits record indices into training and held-out ones. One in `every` records is held out,
-    /// or none if `every` is 0. Hashes of (round, id) decide, so records keep their split as the
-    /// replay grows.
+    /// or none if `every` is 0. The split depends only on hashes of (round, id), so records keep it
+    /// as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];

@@ -3,7 +3,7 @@
 /// A trajectory in the replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayRecord {
-    /// Round that sampled it.
+    /// Round that sampled the trajectory.
     pub round: u32,
     /// Index within the round, for example `group * group_size + sample`.
     pub id: u64,
