@@ -14,7 +14,7 @@ pub struct TaskOutcome {
     pub task: usize,
     /// Task kind.
     pub kind: String,
-    /// Whether it was solved.
+    /// Whether the task was solved.
     pub success: bool,
     /// Outcome return.
     pub outcome_return: f64,

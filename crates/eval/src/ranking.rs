@@ -1,7 +1,8 @@
 //! How well a score separates two classes.
 
 /// Returns the area under the ROC curve: the share of (positive, negative) pairs in which the
-/// positive scores higher, ties counting half. `None` if a class is empty or a score is NaN.
+/// positive scores higher, ties counting half. Returns `None` if a class is empty or a score is
+/// NaN.
 ///
 /// Computed as `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and Whitney 1947).
 pub fn roc_auc(scores: &[(f64, bool)]) -> Option<f64> {

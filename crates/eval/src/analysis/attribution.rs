@@ -3,14 +3,15 @@
 //!
 //! The attribution of a part of the prompt is
 //! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
-//! Its mean over sampled responses estimates `KL[pi(.|c) || pi(.|c without the part)]` per token.
+//! The attribution's mean over sampled responses estimates
+//! `KL[pi(.|c) || pi(.|c without the part)]` per token.
 //!
 //! Masked prompts use the windowed layout. If the config uses the concatenated layout, the policy
-//! has not been trained on windowed prompts, so the attribution also measures how unfamiliar they
-//! are.
+//! has not been trained on windowed prompts, so the attribution also measures how unfamiliar
+//! windowed prompts are.
 //!
 //! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns are
-//! measured. The paper ablates features with Captum and does not state what replaces them.
+//! measured. The paper ablates features with Captum and does not state what replaces the features.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -22,7 +23,7 @@ use turnwise_train::{TrainError, learner_config};
 use super::AnalysisSettings;
 use crate::EvalError;
 
-/// Hidden parts, in the order of [`Attribution::parts`].
+/// Parts of the prompt to hide, in the order of [`Attribution::parts`].
 const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
 
 /// Maximum number of sequences per forward pass.

@@ -6,14 +6,14 @@
 //! `H(s) - S(a|s)`. This analysis estimates `H(s)` from `K` more responses,
 //! `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
-//! The surprisal varies by `Var[H(s)]` between states and `E[Var(S|s)]` within a state, estimated
-//! from `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
+//! The surprisal's variance between states, `Var[H(s)]`, and within a state, `E[Var(S|s)]`, are
+//! estimated from `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
 //! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
 //! the paper does not state how its 64 states were chosen. Turns with `alpha = 1`, and states in
 //! which all sampled responses equal the analysed one, have no sign to compare; the study reports
-//! how many there are.
+//! their numbers.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -27,7 +27,7 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// Relative surprisals below this, in nats, are rounding errors.
+/// Relative surprisals below this number of nats are rounding errors.
 const NO_SURPRISAL: f64 = 1e-5;
 
 /// Settings of the analysis.

@@ -24,7 +24,7 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the mean variance in a state's smoothed variance: as much as this many returns.
+/// Weight of the mean variance in a state's smoothed variance, as a number of returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
@@ -69,8 +69,9 @@ pub struct BranchedTask {
     pub seconds: [f64; 2],
 }
 
-/// Measures tasks, given with their indices, and passes each result to `done`. Sampling depends
-/// only on the seed and a task's index, so tasks may be split over several calls.
+/// Measures the true advantages of tasks, given with their indices, and passes each result to
+/// `done`. Sampling depends only on the seed and a task's index, so tasks may be split over several
+/// calls.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,

@@ -1,5 +1,5 @@
-//! Compares the policy gradient that a method's advantages give with the one that the true
-//! advantages give.
+//! Compares the policy gradient of a method's advantages with the policy gradient of the true
+//! advantages.
 //!
 //! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
 //! temperature; `g_i` is computed with the method's advantages, `h_i` with `A*`. Means are over
@@ -12,9 +12,9 @@
 //!   tasks have in common. The inverse of this share is about the number of tasks at which a mean
 //!   gradient has as much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, where `g` in
-//!   `E|g|^2` is the mean over `n` tasks. It is the expected cosine of one step with the true
-//!   gradient of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>`
-//!   contains 0, because then the true gradient is unknown.
+//!   `E|g|^2` is the mean over `n` tasks. The ascent is the expected cosine of one step with the
+//!   true gradient of the whole distribution. The ascent is `None` if the 95 % interval of the mean
+//!   of `<h_i, h_j>` contains 0, because the true gradient is then unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -27,7 +27,7 @@ use turnwise_train::TrainError;
 
 use crate::EvalError;
 
-/// A method's gradient compared with the true one.
+/// A method's gradient compared with the true gradient.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientScore {
     /// Method name.
@@ -124,8 +124,8 @@ impl<'a> Gradients<'a> {
         Ok(found)
     }
 
-    /// Returns the inner products of a method's gradients with the true ones, given one advantage
-    /// per turn.
+    /// Returns the inner products of a method's gradients with the true gradients, given one
+    /// advantage per turn.
     ///
     /// # Errors
     /// Returns errors of the learner.
@@ -152,7 +152,7 @@ impl Objective for Weighted {
     }
 }
 
-/// Inner products `[i][j]` of task `i`'s first gradient and task `j`'s second.
+/// Inner products `[i][j]` of task `i`'s first gradient and task `j`'s second gradient.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
@@ -256,8 +256,8 @@ fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean inner product of a task's two gradients, and that of the gradients of two
-/// different tasks; `None` for fewer than two tasks.
+/// Returns two mean inner products: of a task's two gradients, and of gradients of two different
+/// tasks; `None` for fewer than two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);

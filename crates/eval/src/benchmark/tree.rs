@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error};
 use turnwise_core::{Trajectory, Turn};
 
-/// Settings of this measurement.
+/// Settings of `tree_truth`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeSettings {
     /// Number of trajectories per group.
@@ -22,7 +22,7 @@ pub struct TreeSettings {
     pub gamma: f64,
     /// Minimum number of samples that visit a state, not counting the trajectory's own group.
     pub fewest: usize,
-    /// Minimum number of these samples that continue with the same response.
+    /// Minimum number of samples that visit a state and continue with the same response.
     pub fewest_next: usize,
 }
 

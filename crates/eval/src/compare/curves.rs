@@ -46,7 +46,7 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns the curve of success in a method's evaluations. Those that differ from the evaluation at
+/// Returns the curve of success in a method's evaluations. Evaluations that differ from the one at
 /// the compared step in panel, temperature, agent or number of trials are left out and listed in
 /// the notes.
 pub(crate) fn evaluations(

@@ -12,9 +12,9 @@ use crate::statistics::{Bootstrap, Interval, iqm, mean};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// To other runs of the method, on these tasks.
+    /// The interval generalizes to other runs of the method, on the same tasks.
     Seeds,
-    /// To other tasks, with this run.
+    /// The interval generalizes to other tasks, with the same run.
     Tasks,
 }
 

@@ -70,17 +70,17 @@ pub struct Unlike {
     pub split: String,
     /// Property that differs.
     pub what: &'static str,
-    /// Its value in the first run.
+    /// Value of the property in the first run.
     pub of_first: String,
-    /// Its value in the second run.
+    /// Value of the property in the second run.
     pub of_second: String,
 }
 
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// Baseline of all methods. If unset, `baselines` are used, and the first method for methods
-    /// without an entry.
+    /// Baseline of all methods. If unset, `baselines` applies; methods without an entry in it are
+    /// compared with the first method.
     pub baseline: Option<String>,
     /// Baseline of each method, by method name.
     pub baselines: BTreeMap<String, String>,
@@ -161,7 +161,7 @@ pub(crate) struct Chosen<'a> {
     pub(crate) evaluation: &'a Evaluation,
 }
 
-/// Compares runs; runs of one method are its seeds.
+/// Compares runs; the runs of one method count as its seeds.
 ///
 /// # Errors
 /// Fails on runs with different or missing evaluations.
@@ -327,8 +327,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Returns each run's evaluation at one step (default: its last). All must agree in panel,
-/// temperature, agent and number of trials.
+/// Returns each run's evaluation at one step (default: its last). All evaluations must agree in
+/// panel, temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {

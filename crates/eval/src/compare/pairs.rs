@@ -34,8 +34,8 @@ pub struct Pair {
     /// Baseline name.
     pub baseline: String,
     /// Difference of the mean success over tasks that all runs played, with a bootstrap interval
-    /// over tasks, stratified by kind. If the evaluations have no outcomes of single tasks, it is
-    /// the difference of the success rates, without an interval.
+    /// over tasks, stratified by kind. If the evaluations have no outcomes of single tasks, the
+    /// success rates are subtracted, without an interval.
     pub difference: Estimate,
     /// Difference of success rates, averaged over seeds, with Student's interval; `None` if fewer
     /// than two seeds are shared.
@@ -43,7 +43,7 @@ pub struct Pair {
     /// Differences that `over_seeds` averages.
     pub by_seed: SeedDifferences,
     /// Like `over_seeds`, for the mean training success over the last [`CompareSettings::smooth`]
-    /// steps up to the compared one.
+    /// steps up to the compared step.
     ///
     /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
     pub training: Option<Estimate>,

@@ -1,4 +1,5 @@
-//! Averages one idea's effect over several baselines, because a single pair may be too noisy.
+//! Averages the effect of one change over several baselines, because a single pair may be too
+//! noisy.
 //!
 //! Runs with the same seed share their warm start and tasks, so the pairs' differences are first
 //! averaged per seed, and the interval is then over seeds.
@@ -23,7 +24,7 @@ pub struct Pool {
     /// Mean difference `1/S sum_s 1/P sum_p (method_ps - baseline_ps)` with Student's interval over
     /// seeds.
     pub difference: Estimate,
-    /// The same for training success ([`Pair::training`]).
+    /// Mean difference of training success ([`Pair::training`]), with an interval over seeds.
     pub training: Option<Estimate>,
 }
 

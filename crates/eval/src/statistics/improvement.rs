@@ -5,7 +5,7 @@ use super::{Strata, mean};
 /// Returns the probability that a run of X beats one of Y on a random stratum:
 /// `1/K sum_k 1/(N_k M_k) sum_{i,j} S(x_ki, y_kj)`, with `S = 1` if `x > y`, `1/2` if equal, else 0
 /// (Agarwal et al. 2021, section 4.3; the inner sum is Mann and Whitney's U). 0.5 means no
-/// difference. `None` if a stratum is empty or missing.
+/// difference. Returns `None` if a stratum is empty or missing.
 pub fn probability_of_improvement(x: &Strata, y: &Strata) -> Option<f64> {
     if x.is_empty() || x.len() != y.len() || x.iter().chain(y).any(Vec::is_empty) {
         return None;

@@ -15,9 +15,10 @@ pub struct McNemar {
 
 /// Tests whether two runs are equally likely to be the only one that solves a task.
 ///
-/// If they are, and `n = b + c` tasks were solved by exactly one run, the number `b` that the first
-/// run solved is binomial with probability 1/2: `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)`
-/// (McNemar 1947; exact form: Fagerland, Lydersen and Laake 2013).
+/// If the runs are equally likely, and `n = b + c` tasks were solved by exactly one run, the number
+/// `b` that the first run solved is binomial with probability 1/2:
+/// `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)` (McNemar 1947; exact form: Fagerland, Lydersen
+/// and Laake 2013).
 pub fn mcnemar(pairs: &[(bool, bool)]) -> McNemar {
     let only_first = pairs.iter().filter(|(first, second)| *first && !second).count();
     let only_second = pairs.iter().filter(|(first, second)| !first && *second).count();

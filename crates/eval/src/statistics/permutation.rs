@@ -24,8 +24,8 @@ pub struct PairedTest {
 /// If the methods are exchangeable, both signs of each `d_t` are equally likely. `p` is the share
 /// of all sign combinations `s` whose `T = |mean_t s_t d_t|` is at least `T_0`, the value for the
 /// observed signs (Pitman 1937). With up to 16 nonzero differences, all `2^n` combinations are
-/// tried; with more, `resamples` random ones are, and `p = (1 + #{T >= T_0}) / (1 + resamples)`
-/// (Phipson and Smyth 2010). `None` without tasks.
+/// tried; with more, `resamples` random combinations are tried, and
+/// `p = (1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
 /// The result generalizes to other tasks, not to other seeds.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
