@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// How the loss averages over response tokens. Counts are over the whole optimizer batch. They
-/// include skipped sequences ([`crate::LeftOut`]), but no masked tokens, and no turns or sequences
-/// whose tokens are all masked.
+/// How the loss averages over response tokens. Counts are over the whole optimizer batch. The
+/// counts include skipped sequences ([`crate::LeftOut`]), but no masked tokens, and no turns or
+/// sequences whose tokens are all masked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {

@@ -15,7 +15,7 @@ pub enum Advantages {
     PerToken(Vec<f64>),
 }
 
-/// One sequence. Its per-token arrays have one entry per response token, in span order.
+/// One sequence, whose per-token arrays have one entry per response token, in span order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectiveSequence {
     /// Turn spans, as in [`turnwise_core::TokenSequence::spans`].
@@ -116,8 +116,7 @@ impl ObjectiveSequence {
     }
 }
 
-/// Sizes of the sequences without a gradient. The learner skips them, but the loss's means count
-/// them.
+/// Sizes of the sequences without a gradient, which the learner skips but the loss's means count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Unmasked response tokens.

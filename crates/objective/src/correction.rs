@@ -2,14 +2,14 @@
 //!
 //! The sampling policy `mu` differs from `pi_old`, the policy before the step's updates, because
 //! servers compute in 16 bits and asynchronous rollouts use older weights. Each token's surrogate
-//! is multiplied by a constant weight
+//! is multiplied by a constant weight:
 //!
-//! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
+//! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`).
 //!
-//! which is either truncated to `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked:
-//! set to 0 unless `c` is within `[floor, cap]` (MIS, IcePop). With this weight, clipping limits
-//! only the change of the policy during the update (decoupled PPO, Hilton et al. 2022). TRL's
-//! `vllm_importance_sampling_mode` and verl's `rollout_correction` do the same.
+//! The weight is either truncated to `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or
+//! masked: set to 0 unless `c` is within `[floor, cap]` (MIS, IcePop). With this weight, clipping
+//! limits only the change of the policy during the update (decoupled PPO, Hilton et al. 2022).
+//! TRL's `vllm_importance_sampling_mode` and verl's `rollout_correction` are equivalent settings.
 //!
 //! The weights multiply the advantages. The KL penalty and the entropy bonus keep weight 1, as in
 //! TRL and verl.
@@ -74,7 +74,7 @@ pub struct CorrectionSums {
     pub tokens: f64,
     /// Sum of `log mu - log pi_old`: the k1 estimate of `KL[mu || pi_old]`.
     pub kl: f64,
-    /// Sum of the k3 estimates of the same KL.
+    /// Sum of the k3 estimates of `KL[mu || pi_old]`.
     pub k3: f64,
     /// Sum of the weights.
     pub weight: f64,

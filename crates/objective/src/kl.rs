@@ -34,7 +34,7 @@ pub enum KlPlace {
     Reward,
 }
 
-/// Returns the estimate and its derivative with respect to the policy's log-prob. For
+/// Returns the KL estimate and its derivative with respect to the policy's log-prob. For
 /// [`KlEstimator::Full`], returns the estimate and derivative of k3.
 ///
 /// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside this range, the derivative is 0.

@@ -2,12 +2,12 @@
 //! equations 8, 9 and 12).
 //!
 //! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
-//! tokens. Its norm is a setting:
+//! tokens. The norm of C is a setting:
 //! * `parameter`: the norm of the weight gradient of the clipped tokens' unclipped surrogate (proof
 //!   A.3 and figure 4), which costs another backward pass over the sequences with clipped tokens
 //!   ([`ClippingBias::d_logprobs`]);
 //! * `token`: the L2 norm over the entries;
-//! * `scalar`: the absolute value of their sum.
+//! * `scalar`: the absolute value of the sum of the entries.
 //!
 //! Differs from the paper: equation 8 defines C as a number, while the proof and the figure use the
 //! gradient of C, so the norm is a setting here. The factor scales the whole gradient, including KL

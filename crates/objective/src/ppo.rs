@@ -5,9 +5,9 @@
 //! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))`. The unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
 //! al. 2025, arXiv 2507.18071). Each token of a unit gets the gradient `-w S_u / |u|`, with `S_u`
-//! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so all turns of a
-//! sequence get the same gradient. If `w` is clipped from above, only negative advantages have a
-//! gradient; from below, only positive ones.
+//! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so with a sequence
+//! ratio all turns get the same gradient. If `w` is clipped from above, only negative advantages
+//! have a gradient; from below, only positive ones.
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
 //! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
@@ -120,7 +120,7 @@ impl PolicyObjective {
     }
 
     /// Like [`PolicyObjective::gradient`], but also takes full-vocabulary KLs to the reference
-    /// policy; they may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
+    /// policy; the KLs may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -214,7 +214,7 @@ impl PolicyObjective {
         Ok(branches)
     }
 
-    /// Whether the gradient treats the ratio as constant.
+    /// Returns whether the gradient treats the ratio as constant.
     fn is_detached(&self) -> bool {
         self.config.ratio == RatioKind::SequenceToken
     }
@@ -357,7 +357,7 @@ impl Objective for PolicyObjective {
     }
 
     /// Only token ratios have a direct loss. At log-ratios beyond ±20, which this objective clamps,
-    /// services keep the gradient.
+    /// training services keep the gradient.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();

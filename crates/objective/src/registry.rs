@@ -87,8 +87,8 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Creates a registry with this crate's presets, and with its terms except those that have
-    /// their own keys in [`ObjectiveConfig`].
+    /// Creates a registry with this crate's presets. This crate's terms are not registered, because
+    /// they have their own keys in [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
         Self { terms: BTreeMap::new(), presets }

@@ -15,7 +15,7 @@ impl SupervisedObjective {
     /// Creates the objective from each response token's weight (`[sequence][token]`, 0 or more).
     ///
     /// # Errors
-    /// Fails on a negative, NaN or infinite weight, or if all are 0.
+    /// Fails on a negative, NaN or infinite weight, or if all weights are 0.
     pub fn new(weights: Vec<Vec<f64>>) -> Result<Self, ObjectiveError> {
         for (index, sequence) in weights.iter().enumerate() {
             for (token, &value) in sequence.iter().enumerate() {

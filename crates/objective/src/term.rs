@@ -1,5 +1,5 @@
 //! Loss terms other than the surrogate, the KL penalty and the entropy bonus. Other crates add
-//! theirs with [`crate::Registry::with_term`].
+//! terms with [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub trait LossTerm: Debug + Send + Sync {
         coef
     }
 
-    /// Builds the term over one optimizer batch. Its loss is added to the policy's.
+    /// Builds the term over one optimizer batch. The term's loss is added to the policy loss.
     ///
     /// # Errors
     /// Fails on wrong array lengths, NaN and infinity.

@@ -46,8 +46,8 @@ pub struct ValueObjective<'a> {
 
 impl<'a> ValueObjective<'a> {
     /// Creates the loss from the old values (those from which the advantages were computed) and the
-    /// targets `returns`, both `[sequence][response token]`. `masks` says which tokens count; in
-    /// sequences without an entry, all do.
+    /// targets `returns`, both `[sequence][response token]`. `masks` selects the tokens that count;
+    /// without an entry, all tokens of the sequence count.
     ///
     /// # Errors
     /// Fails on a negative clip range, arrays of different length, NaN and infinity.
@@ -133,7 +133,7 @@ impl<'a> ValueObjective<'a> {
     }
 }
 
-/// The learner passes values instead of log-probs.
+/// The learner passes the critic's values instead of log-probs.
 impl Objective for ValueObjective<'_> {
     fn evaluate(
         &self,
