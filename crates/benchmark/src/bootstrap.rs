@@ -18,7 +18,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A number and, if it can be computed, its interval.
+/// A statistic's value and, if computable, its bootstrap interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
@@ -69,8 +69,8 @@ impl Bootstrap {
     }
 
     /// Returns the 95 % percentile interval of a statistic when whole runs are resampled; `None` if
-    /// no sample has two runs. `runs` has the number of runs in each sample; `statistic` receives
-    /// the drawn run indices.
+    /// no sample has two runs. `runs` gives the number of runs in each sample; `statistic` receives
+    /// the indices of the drawn runs.
     ///
     /// A run's scores are correlated, because they share a seed. The interval of [`Self::interval`]
     /// would therefore be too narrow by a factor of up to the square root of the number of strata.

@@ -94,7 +94,7 @@ pub struct MethodScore {
     pub errors: Vec<PartError>,
 }
 
-/// Summary of the truth and its noise.
+/// Summary of the true advantages and their noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthSummary {
     /// Number of tasks.
@@ -135,7 +135,7 @@ fn sums_by_task(turns: &ScoredTurns, x: &[f64], y: &[f64]) -> ByTask {
     sums
 }
 
-/// Subtracts trajectory means; rounding errors become 0.
+/// Subtracts each trajectory's mean from `values` and sets rounding errors to 0.
 fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     let mut centred = Vec::with_capacity(values.len());
     let mut rest = values;
@@ -220,7 +220,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Compares advantages, one per scored turn, with the truth.
+    /// Compares a method's advantages, one per scored turn, with the true advantages.
     pub fn new(turns: &ScoredTurns, advantages: &[f64], against: Against, settings: &ScoreSettings) -> Self {
         let Truth { values, errors, halves: [first, second] } = Truth::of(turns, against);
         let inside = |values: &[f64]| within(&turns.turns, values);
@@ -292,7 +292,7 @@ impl Truth {
     }
 }
 
-/// Scores advantages, one per scored turn.
+/// Scores a method's advantages, one per scored turn.
 pub fn score(
     name: &str,
     turns: &ScoredTurns,
@@ -330,8 +330,8 @@ pub fn score(
     }
 }
 
-/// Returns each task's number of turns whose sign counts (`n`) and the correct ones among them
-/// (`x`), and the total of `n` over all tasks.
+/// Returns, for each task, the number `n` of turns whose sign counts and the number `x` of correct
+/// signs, and the total of `n` over all tasks.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],
@@ -395,7 +395,7 @@ fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &
     parts
 }
 
-/// Summarizes the truth of a data set.
+/// Summarizes the true advantages of a data set.
 pub fn summarise(turns: &ScoredTurns, settings: &ScoreSettings) -> TruthSummary {
     let of = |number: &dyn Fn(&ScoredTurn) -> f64| turns.turns.iter().map(number).collect::<Vec<f64>>();
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;

@@ -1,5 +1,5 @@
 //! The data set: each line is a [`Trajectory`] as JSON plus `truth` (one entry per turn) and
-//! `benchmark` (how it was measured).
+//! `benchmark` (how the truth was measured).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -23,13 +23,13 @@ pub struct TurnTruth {
     pub k: usize,
     /// `A*` estimated from each half of the continuations of the states before and after the turn.
     pub halves: [f64; 2],
-    /// Returns of the continuations from the state before the turn, in sampling order; those at odd
-    /// indices form the second half. May be absent.
+    /// Returns of the continuations from the state before the turn, in sampling order; returns at
+    /// odd indices form the second half. May be absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }
 
-/// How the truth was measured.
+/// How the true advantages were measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TruthSource {
     /// `branching` or `tree`.
@@ -57,7 +57,7 @@ pub struct TruthSource {
     pub seed: u64,
 }
 
-/// A trajectory with its truth.
+/// A trajectory with its true advantages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TruthLine {
     /// The trajectory.
@@ -65,7 +65,7 @@ pub struct TruthLine {
     pub trajectory: Trajectory,
     /// One entry per turn; `None` for a turn without a true advantage.
     pub truth: Vec<Option<TurnTruth>>,
-    /// How the truth was measured.
+    /// How the true advantages were measured.
     pub benchmark: TruthSource,
 }
 

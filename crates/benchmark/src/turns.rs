@@ -109,7 +109,7 @@ impl ScoredTurns {
     }
 
     /// Selects the advantages of the scored turns, given the advantages of all turns in data set
-    /// order; `None` if one is missing.
+    /// order; `None` if an advantage is missing.
     pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
