@@ -51,7 +51,7 @@ impl Action {
         }
     }
 
-    /// Returns the structured call if the action is one, otherwise `None`.
+    /// Returns the structured tool call; `None` for other actions.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
             Self::Text { .. } | Self::Malformed { .. } | Self::Reply(_) => None,

@@ -76,8 +76,8 @@ impl Conversation {
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the agent's name followed by its `state`, or by its newest messages if `state` is
-    /// unset.
+    /// Returns the agent's name followed by `state` or, if `state` is unset, by the newest
+    /// messages.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {

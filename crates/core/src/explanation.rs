@@ -1,4 +1,4 @@
-//! What each stage of credit assignment did to a turn's advantage:
+//! Effect of each stage of credit assignment on a turn's advantage:
 //! `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`. `null` means NaN
 //! or infinity.
 
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for Facts {
     }
 }
 
-/// What one credit stage did to one turn.
+/// Effect of one credit stage on one turn's advantage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
     /// Stage name in configs.

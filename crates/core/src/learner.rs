@@ -73,8 +73,8 @@ pub struct LossMetrics {
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// For each of [`LOG_RATIO_BOUNDS`], the number of tokens with a larger `|ln ratio|`. Here,
-    /// `ratio` is the importance ratio that the loss uses.
+    /// For each of [`LOG_RATIO_BOUNDS`], the number of tokens with a larger `|ln ratio|`. `ratio`
+    /// is the importance ratio that the loss uses.
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Entropies, if known.
     pub entropy: f64,

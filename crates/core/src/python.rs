@@ -53,8 +53,8 @@ fn python_word(value: f64) -> String {
 }
 
 /// Appends a string as Python's `repr` formats it: in double quotes if it contains single quotes
-/// and no double quotes, otherwise in single quotes. Unlike Python, it keeps format, private-use
-/// and other special non-ASCII characters unescaped.
+/// and no double quotes, otherwise in single quotes. Unlike Python's `repr`, leaves format,
+/// private-use and other special non-ASCII characters unescaped.
 pub fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

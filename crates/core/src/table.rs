@@ -183,7 +183,7 @@ impl<T, U: Unit> Table<T, U> {
     }
 
     /// Creates a table from the trajectories' rows in batch order; if there are too few `rows`, the
-    /// last trajectories get empty ones.
+    /// last trajectories get empty rows.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -290,7 +290,7 @@ impl<T, U: Unit> Table<T, U> {
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Combines the two tables value by value, at the positions that both have.
+    /// Combines two tables value by value, at the positions that exist in both tables.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups

@@ -86,7 +86,7 @@ pub struct Turn {
     pub valid: bool,
     /// The environment's reward, never modified.
     pub reward: f64,
-    /// Reward after scaling and after KL and length penalties, if any of these apply
+    /// Reward after scaling, KL penalty and length penalty, if any of them applies
     /// ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
@@ -203,8 +203,8 @@ pub struct Trajectory {
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences: with the layout `windowed`, one per turn; with `concatenated`, one plus one
-    /// per compaction.
+    /// Token sequences: one per turn with the layout `windowed`; one more than the number of
+    /// compactions with `concatenated`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
     /// Advantage per turn; `None` before credit assignment.
