@@ -1,7 +1,7 @@
 //! Anchor states: states that occur in several turns of one task's trajectories, so these turns can
 //! be compared (GiGPO, section 4.2; STAPO, section 3.1). Each turn is in exactly one anchor group,
-//! which holds all turns of the same state; history summaries ([`TurnKind::Compaction`]) are
-//! separate from actions.
+//! which holds all turns of the same state; history summaries ([`TurnKind::Compaction`]) never
+//! share a group with actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

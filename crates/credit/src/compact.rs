@@ -45,7 +45,7 @@ pub enum Filtered {
 }
 
 impl CompactFilterConfig {
-    /// Returns why to filter a trajectory; `None` keeps it.
+    /// Returns the reason to filter a trajectory; `None` to keep it.
     pub fn reason(&self, trajectory: &Trajectory) -> Option<Filtered> {
         match trajectory.stop {
             StopReason::MaxTurns | StopReason::ContextOverflow if self.truncated => Some(Filtered::Truncated),

@@ -38,7 +38,7 @@ pub enum CreditError {
         /// The mismatch.
         source: ShapeError,
     },
-    /// The number of supplied scores differs from the number of requested ones.
+    /// The number of supplied scores differs from the number of requested scores.
     #[error(
         "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"

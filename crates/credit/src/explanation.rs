@@ -8,7 +8,7 @@ use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 /// Records of all stages, per turn.
 pub type Explanations = PerTurn<Vec<StageRecord>>;
 
-/// Stores any explanations in their trajectories.
+/// Stores the explanations, if any, in the batch's trajectories.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {

@@ -121,7 +121,7 @@ impl Default for HasConfig {
     }
 }
 
-/// Uses the environment's progress as credits.
+/// Decomposer that uses the environment's progress as credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
     /// Whether a credit is the progress or its change.

@@ -1,5 +1,5 @@
-//! Fast hashing. The maps serve only to number items in order of first appearance, so hash values
-//! never affect results.
+//! Fast hashing. The maps only number items in order of first appearance, so hash values never
+//! affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -6,7 +6,7 @@ use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
-/// Estimation of state values by continuations ([`turnwise_core::Turn::state_value`]).
+/// How to estimate state values from continuations ([`turnwise_core::Turn::state_value`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateValues {
     /// Number of continuations per state.
@@ -34,8 +34,8 @@ pub struct RequiredInputs {
     pub credits: bool,
     /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states, averaged over at most this many tokens of a turn: the first ones
-    /// of its observation and the last ones of its response.
+    /// The policy's hidden states, averaged over at most this many tokens of a turn: the first
+    /// tokens of its observation and the last tokens of its response.
     pub hidden_states: Option<usize>,
     /// Log-probs under the policy ([`ScoreRequest`]).
     pub scores: bool,
@@ -57,7 +57,7 @@ impl RequiredInputs {
 }
 
 /// Request to score tokens as if they were a turn's response, after the turn's exact prompt or an
-/// extended one.
+/// extended prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.
@@ -167,7 +167,7 @@ impl<'a> CreditInputs<'a> {
         Self { embedder: Some(embedder), ..self }
     }
 
-    /// Sets the supplied inputs.
+    /// Sets the model inputs.
     pub fn with_model_inputs(self, model_inputs: &'a ModelInputs) -> Self {
         Self { model_inputs, ..self }
     }

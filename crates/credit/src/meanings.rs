@@ -56,7 +56,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
     })
 }
 
-/// Describes a built-in stage's fact.
+/// Describes a fact that a built-in stage records.
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {

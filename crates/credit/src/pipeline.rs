@@ -135,7 +135,8 @@ impl Pipeline {
     /// Requests the stages' model inputs and checks their shapes.
     ///
     /// # Errors
-    /// Returns the provider's errors, [`CreditError::Shape`] and [`CreditError::Scores`].
+    /// Returns errors of `provider`, and [`CreditError::Shape`] or [`CreditError::Scores`] if it
+    /// supplies too few or too many values.
     pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
             table: Table<T, U>,

@@ -14,8 +14,9 @@
 //!
 //! Differs from the papers:
 //! * Each turn has one weight, from the mean over its tokens; RLSD has one per token.
-//! * The hint is the actions of a successful trajectory of the group, as in SDPO (arXiv
-//!   2601.20802), or the reference answer; RLSD uses a reference solution, SDAR a retrieved skill.
+//! * The hint consists of the actions of a successful trajectory of the group, as in SDPO (arXiv
+//!   2601.20802), or of the reference answer; RLSD uses a reference solution, SDAR a retrieved
+//!   skill.
 //! * `lambda` is constant; RLSD decreases it to 0 during training.
 //! * The defaults are ours: we had only the papers' abstracts and summaries, which state neither
 //!   `epsilon` nor `lambda`.

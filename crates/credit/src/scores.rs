@@ -33,7 +33,7 @@ pub enum PenaltyScope {
 /// Penalty for invalid actions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidActionPenalty {
-    /// Penalty of an invalid turn, not negative.
+    /// Penalty of an invalid turn, 0 or more.
     pub cost: f64,
     /// What the penalty is subtracted from.
     pub scope: PenaltyScope,
@@ -79,11 +79,11 @@ impl InvalidActionPenalty {
     }
 }
 
-/// Returns and turn scores of one group.
+/// Trajectory returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of each trajectory. If all returns differ from the first by at most `1e-12` times the
-    /// largest sum of absolute rewards, they are all set to the first.
+    /// `R_i` of each trajectory. If all returns differ from the first return by at most `1e-12`
+    /// times the largest sum of absolute rewards, they are set to it.
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,

@@ -2,9 +2,9 @@
 //!
 //! DAPO's dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns,
 //! which carry no signal, and samples more groups until the batch is full or `max_rounds` is
-//! reached; groups beyond a full batch are dropped too. DeepSWE's rejection sampling plays
-//! `oversample` times the needed number of groups in one round and drops those that do not have
-//! both successes and failures.
+//! reached. Groups beyond a full batch are dropped, too. DeepSWE's rejection sampling plays
+//! `oversample` times the needed number of groups in one round and drops groups without both
+//! successes and failures.
 //!
 //! Differs from the papers: a batch that is not full after the last round is used without padding.
 //! The number of dropped groups is a diagnostic.

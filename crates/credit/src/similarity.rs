@@ -190,9 +190,9 @@ impl Sketches {
     /// Returns true if `needed` characters might match, given that both texts together have
     /// `length` characters.
     ///
-    /// Unmatched characters separate the blocks, so there is at most one more block than unmatched
-    /// characters. A block of k characters shares k - n + 1 n-grams; collisions in the bins can
-    /// only raise the estimate.
+    /// Unmatched characters separate the matching blocks, so there is at most one more block than
+    /// unmatched characters. A block of k characters shares k - n + 1 n-grams; collisions in the
+    /// bins can only raise the estimate.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {

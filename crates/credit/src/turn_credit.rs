@@ -82,7 +82,7 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
 }
 
 /// Divides each turn's progress among that turn and the earlier ones, weighted by `gamma` to the
-/// power of the distance.
+/// power of the distance in turns.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress
