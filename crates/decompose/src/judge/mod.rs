@@ -1,9 +1,9 @@
 //! A language model behind an OpenAI-compatible endpoint scores every turn, and a trajectory's
 //! return is split by the scores (HAS, decomposer `judge`).
 //!
-//! With scores `s_t` in 0..10, the credit is `r_t = s_t R / sum_s s_s`, or `R / T` if the scores
-//! sum to about 0 or are missing. [`JudgeMetrics`] counts both cases. If the share of missing
-//! scores exceeds [`JudgeConfig::max_failed_share`], [`Judge::credits`] fails.
+//! With scores `s_t` from 0 to 10, the credit is `r_t = s_t R / sum_s s_s`, or `R / T` if the
+//! scores sum to about 0 or are missing. [`JudgeMetrics`] counts both cases. If the share of
+//! missing scores exceeds [`JudgeConfig::max_failed_share`], [`Judge::credits`] fails.
 //!
 //! Scores are cached on disk by the SHA-256 of model, settings, template and trajectory. The API
 //! key comes from an environment variable and never appears in configs, messages, files or `Debug`

@@ -182,8 +182,8 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// Trains one round of up to `epochs` passes in shuffled minibatches
-    /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]). Draws are seeded by
+    /// Trains one round of up to `epochs` passes in shuffled minibatches; see
+    /// [`TurnRdConfig::older_per_new`] and [`TurnRdConfig::min_improvement`]. Draws are seeded by
     /// (`seed`, `round`, epoch, sample), so repeating a round is bit-exact.
     ///
     /// # Errors

@@ -56,7 +56,8 @@ pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     vectorised(Rows, (x, d));
 }
 
-/// One trajectory's turns in packed rows `[query | key | value]`, each `width` wide with all heads.
+/// One trajectory's turns in packed rows `[query | key | value]`, each with `width` columns for all
+/// heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
     pub(super) heads: usize,
@@ -114,7 +115,7 @@ impl Attention {
 }
 
 /// Sets each entry of `mask` to 0 with probability `dropout`, and otherwise to `1 / (1 - dropout)`.
-/// An entry uses 16 random bits, so the rate is a multiple of 1/65536.
+/// An entry uses 16 random bits, so the dropout rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));
