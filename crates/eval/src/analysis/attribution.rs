@@ -1,4 +1,4 @@
-//! Compares outlier turns with all other turns: their advantage, and how much they depend on goal
+//! Compares outlier turns with all other turns in their advantage and in their dependence on goal
 //! and history (STAPO, section 3.3, figure 2, and appendices D and K).
 //!
 //! The attribution of a part of the prompt is
@@ -72,8 +72,8 @@ pub struct AttributionStudy {
 /// receives the numbers of finished turns and of all turns.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if credit fails, its outlier detection is off, a prompt cannot be
-/// built or the model fails; [`EvalError::Interrupted`] if stopped.
+/// Returns [`EvalError::Train`] if credit assignment fails, outlier detection is off, a prompt
+/// cannot be built or the model fails; [`EvalError::Interrupted`] if stopped.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,

@@ -32,7 +32,7 @@ use crate::EvalError;
 pub struct GradientScore {
     /// Method name.
     pub name: String,
-    /// Cosine of the two gradients on the same turns.
+    /// Cosine of the method's gradient and the true gradient on the same turns.
     pub cosine: Option<Estimate>,
     /// Cosine, corrected for noise in the true advantages.
     pub corrected: Option<Estimate>,

@@ -5,8 +5,7 @@
 //! mean return of those among them that continue with the same response. A trajectory's own group
 //! is excluded, because methods see its returns.
 //!
-//! Only early turns and likely responses have enough samples; [`super::branching`] has no such
-//! limit.
+//! Only early turns and likely responses get enough samples, unlike with [`super::branching`].
 
 use std::collections::HashMap;
 
@@ -33,7 +32,7 @@ impl Default for TreeSettings {
 }
 
 /// Returns the true advantage of each turn of one task's samples; `None` for turns with too few
-/// samples. Each `group_size` consecutive samples form a group.
+/// samples. Every `group_size` consecutive samples form a group.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();

@@ -271,8 +271,8 @@ fn compare_split(
     }
 }
 
-/// Returns the requested splits or, if none are requested, those of the first run; all runs must
-/// have them.
+/// Returns the requested splits or, if none are requested, the splits of the first run; all runs
+/// must have these splits.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());

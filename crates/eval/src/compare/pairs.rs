@@ -54,7 +54,7 @@ pub struct Pair {
     pub improvement: Option<Estimate>,
     /// Paired permutation test over tasks; successes are averaged over seeds.
     pub permutation: Option<PairedTest>,
-    /// McNemar's tests of runs with the same seed, or of the only two runs.
+    /// McNemar's tests of runs with the same seed, or of the two runs if each method has only one.
     pub mcnemar: Vec<RunPair>,
 }
 
@@ -214,8 +214,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Tests runs with the same seed, or the only two runs. Skips runs whose results are averages of
-/// several draws, because the test needs one outcome per task.
+/// Tests runs with the same seed, or the two runs if each method has only one. Skips runs whose
+/// results are averages of several draws, because the test needs one outcome per task.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();
