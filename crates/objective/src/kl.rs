@@ -62,9 +62,9 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// Adapts the KL coefficient to a target. After a step, multiplies it by `raise` if the KL was
-/// above `raise` times the target, and by `lower` if it was below `lower` times the target (Ziegler
-/// et al. 2019; HAS, tables 5 and 6, gives only the target).
+/// Adapts the KL coefficient to a target. After a step, the coefficient is multiplied by `raise` if
+/// the KL was above `raise` times the target, and by `lower` if it was below `lower` times the
+/// target (Ziegler et al. 2019; HAS, tables 5 and 6, gives only the target).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {

@@ -143,8 +143,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the terms of a config: first those with their own keys, then those of `terms` in
-    /// order.
+    /// Returns the terms of a config: first the terms with their own keys, then the entries of
+    /// `terms` in order.
     ///
     /// # Errors
     /// Fails on unknown terms and rejected settings.
