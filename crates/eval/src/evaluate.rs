@@ -274,7 +274,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
     }
 }
 
-/// Counts scenarios that were played completely and without failures.
+/// Returns the rate of fully solved scenarios among those played completely and without failures.
 fn scenarios_of(played: &[Trajectory], split: &[Task]) -> Option<Rate> {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in split.iter().filter_map(Task::scenario) {

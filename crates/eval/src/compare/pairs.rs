@@ -18,7 +18,7 @@ pub struct RunPair {
     pub run: String,
     /// The baseline's run.
     pub baseline: String,
-    /// Test result; its first run is the method's.
+    /// Test result; the method's run is the first run.
     #[serde(flatten)]
     pub test: McNemar,
 }

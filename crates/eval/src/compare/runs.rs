@@ -157,7 +157,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
     RunFileError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// Returns the name without its seed: `grpo` for `grpo-seed-0`, `grpo-seed0` or `grpo_seed_0`.
+/// Returns a run's name without the seed: `grpo` for `grpo-seed-0`, `grpo-seed0` or `grpo_seed_0`.
 pub(crate) fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {
