@@ -183,7 +183,7 @@ pub struct SelectiveGradient {
 #[derive(Clone, Debug)]
 pub struct SelectiveObjective {
     config: SelectiveConfig,
-    /// Spans of each sequence's turns, and whether the turn is an outlier.
+    /// Spans of each sequence's turns, each with whether its turn is an outlier.
     sequences: Vec<Vec<(TurnSpan, bool)>>,
     turns: f64,
 }
