@@ -1,4 +1,5 @@
-//! Scores advantages against the true ones in a file of `turnwise benchmark credit`.
+//! Scores a method's advantages against the true advantages in a file of
+//! `turnwise benchmark credit`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,8 @@ use crate::numbers::floats;
 use crate::refused;
 
 /// Returns JSON with `truth` (a summary of the true advantages), `score` and, if a baseline is
-/// given, `difference`. The method and the baseline are each a name with one array of advantages
-/// per trajectory, in file order.
+/// given, `difference`. `method` and `baseline` are each a name and the advantages: one array per
+/// trajectory, in file order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(

@@ -1,4 +1,4 @@
-//! Advantages of a batch in memory, with the stages of `turnwise credit`.
+//! Computes the advantages of a batch in memory, in the same stages as `turnwise credit`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -78,8 +78,7 @@ fn configured(
     Ok(config)
 }
 
-/// Diagnostics of each step, sorted by name, so that the dicts made of them always have the same
-/// order.
+/// Diagnostics of each step, sorted by name so that the Python dicts have a fixed order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
 #[derive(Default)]

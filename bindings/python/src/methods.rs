@@ -1,6 +1,6 @@
-//! Credit methods written in Python: a function that receives a batch as flat arrays with one entry
-//! per turn and returns one number per turn. `turnwise._methods` converts buffers to arrays and
-//! checks the result.
+//! Credit methods written in Python. A method is a function that receives a batch as flat arrays
+//! with one entry per turn and returns one number per turn. The Python module `turnwise._methods`
+//! converts byte buffers to these arrays and checks the result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -28,11 +28,11 @@ struct Registered {
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// Last exception that the function raised, kept because a credit error holds only its text.
+/// Last exception that a Python method raised, kept because a credit error contains only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
-/// Registers a function as a method and a preset, both called `name`, replacing any function that
-/// was registered under this name before.
+/// Registers a function as a method and a preset, both called `name`. A function previously
+/// registered as `name` is replaced.
 #[pyfunction]
 pub(crate) fn register_method(
     name: &str,

@@ -84,7 +84,7 @@ fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<O
 
 /// Computes the policy objective. Returns a dict with `value`, `d_logprobs`, `d_entropies`,
 /// `d_reference_kls`, `metrics`, `settings` and, if the gradient is normalized, `normalization`.
-/// Gradients are lists by sequence.
+/// Each gradient is a list with one array per sequence.
 #[pyfunction]
 pub(crate) fn policy_loss<'py>(
     py: Python<'py>,
@@ -253,8 +253,8 @@ pub(crate) fn supervised_loss(
 }
 
 /// Computes STAPO's loss of outlier turns. Returns a dict with `value`, `d_first`, `d_second`,
-/// `kl`, `reference_kl`, `outliers`. `arrays` holds, for each sequence, two arrays of KLs or three
-/// of log-probs (full, masked, reference).
+/// `kl`, `reference_kl`, `outliers`. `arrays` holds, for each sequence, either two arrays of KLs or
+/// three arrays of log-probs (full, masked, reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,
@@ -303,8 +303,8 @@ pub(crate) fn selective_loss<'py>(
     Ok(dict)
 }
 
-/// Returns KL estimates from a reference at the sampled tokens, and their derivatives with respect
-/// to the log-probs.
+/// Returns estimates of the KL to a reference policy at the sampled tokens, and their derivatives
+/// with respect to `logprobs`.
 #[pyfunction]
 pub(crate) fn kl_estimate<'py>(
     py: Python<'py>,

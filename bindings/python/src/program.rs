@@ -1,4 +1,4 @@
-//! Training, evaluation and the command line, with methods registered in Python.
+//! Runs training, evaluation and the command line, including methods registered in Python.
 //!
 //! Work runs on a thread without the GIL. The calling thread passes events to a Python function and
 //! checks for signals, so that Ctrl-C stops the work safely.
@@ -77,7 +77,7 @@ pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsStri
     })
 }
 
-/// Runs the work on a thread; an exception of `report`, or Ctrl-C, stops it.
+/// Runs `work` on a thread; an exception raised by `report`, or Ctrl-C, stops it.
 fn supervised<T: Send + 'static>(
     py: Python<'_>,
     report: &Py<PyAny>,

@@ -1,4 +1,4 @@
-//! Python objects as JSON values, and back.
+//! Converts Python objects to JSON values and back.
 
 use std::fmt::Write as _;
 
