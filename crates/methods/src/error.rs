@@ -29,9 +29,9 @@ pub enum MethodError {
     /// A path continues after a value that is not a table or list.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
-        /// Path of that value.
+        /// Path of the value, which has no parts.
         path: String,
-        /// Rest of the path.
+        /// Next part of the path.
         key: String,
     },
     /// Invalid list index in a path.

@@ -1,4 +1,4 @@
-//! Methods by name: registries, presets, and changes to single settings.
+//! Registries and presets of methods, and functions that replace one setting of a preset.
 //!
 //! Internal to the workspace, except for [`Methods`], which `turnwise-train` exports.
 //!

@@ -11,7 +11,7 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// The configs of `turnwise-train` use these names.
+/// The names are those in the configs of `turnwise-train`.
 ///
 /// ```
 /// use turnwise_methods::Methods;
@@ -115,8 +115,8 @@ impl Methods {
         }
     }
 
-    /// Adds other crates' methods to a config schema. The schema does not describe their settings,
-    /// which [`Methods::spell_out`] checks.
+    /// Adds other crates' estimators and refinements to a config schema. The schema lists only
+    /// their names; [`Methods::spell_out`] checks their settings.
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
@@ -142,7 +142,8 @@ impl Methods {
         }
     }
 
-    /// Parses the settings of other crates' methods, and writes their defaults into the config.
+    /// Parses the settings of other crates' methods, and adds the defaults of missing settings to
+    /// the config.
     ///
     /// # Errors
     /// Fails on unknown methods and invalid settings.

@@ -69,8 +69,8 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// Returns `config` with one value replaced. `more` has keys that exist only while their feature is
-/// enabled.
+/// Replaces the value at the path `keys` in `whole` and parses the result. `more` lists top-level
+/// keys that may be missing from `whole`.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-/// Merges `over` into `base` key by key. Plain values, lists, and tables with a different `kind`
-/// replace those in `base` as a whole.
+/// Merges `over` into `base` key by key. Plain values, lists, and tables whose `kind` differs are
+/// not merged: they replace the value in `base`.
 pub fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
