@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Connection timeout. It covers TCP's attempts after 1, 3 and 7 s; waiting longer would only delay
-/// the attempt on the next server.
+/// Connection timeout. It covers TCP's connection attempts after 1, 3 and 7 s; a longer timeout
+/// would only delay the attempt on the next server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -96,15 +96,15 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
 /// Whether to use `HTTPS_PROXY` and `NO_PROXY`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// Ignores them, because a proxy often cannot reach servers on the local network.
+    /// Ignores the variables, because a proxy often cannot reach servers on the local network.
     Ignored,
-    /// Uses them, because a hosted service may only be reachable through a proxy; for a local
-    /// service, set `NO_PROXY`.
+    /// Uses the variables, because a hosted service may only be reachable through a proxy; for a
+    /// local service, set `NO_PROXY`.
     OfEnvironment,
 }
 
-/// Returns the settings shared by all clients. Redirects are not followed, so only the configured
-/// address gets the API key.
+/// Returns a builder with the settings shared by all clients. Redirects are not followed, so only
+/// the configured address gets the API key.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // Required before the first client.
     #[cfg(feature = "tls")]

@@ -5,8 +5,8 @@
 //! Internal to the workspace: nothing here is stable, and the modules are hidden from the
 //! documentation.
 //!
-//! A source creates a run's policy. This one wraps another and samples on servers if the config has
-//! a `rollout.engine` table:
+//! A policy source creates a run's policy. `EngineSource` wraps another source and samples on
+//! servers if the config has a `rollout.engine` table:
 //!
 //! ```
 //! use std::sync::Arc;

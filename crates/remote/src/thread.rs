@@ -113,8 +113,8 @@ impl<T> Outcomes<T> {
     }
 }
 
-/// Sends one result. A promise that is dropped before it has a result sends an error, because the
-/// receiver also owns a sender and would never see the channel close.
+/// Sends one result, or an error if it is dropped without one. The receiver cannot detect a dropped
+/// promise otherwise, because it also owns a sender and its channel never closes.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,

@@ -14,8 +14,7 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Temperature of the checks' requests; not 1, so that log-probs before temperature scaling differ
-/// from those after it.
+/// Temperature of check requests. It is not 1, so that temperature scaling changes the log-probs.
 const TEMPERATURE: f32 = 0.7;
 
 const TOKENS: usize = 32;
@@ -26,7 +25,7 @@ const SAME: f64 = 0.1;
 
 pub(crate) type Score<'a> = dyn FnMut(&[&TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request that all checks send. Its text is cut so that text and image together fill
+/// Returns the request that all checks send. The text is cut so that text and image together fill
 /// at most half of the context.
 pub(crate) fn probe(
     text: Vec<u32>,
@@ -54,7 +53,8 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after an update: a multiple of the initial mean difference, plus a constant in nats.
+/// Maximum mean difference of the log-probs after a weight update: a multiple of the initial
+/// difference, plus a constant in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 pub(crate) struct Checks {
@@ -89,8 +89,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers whose model differs from the learner's, or whose log-probs belong to a
-    /// distribution other than the one that they sample from. Returns notes for the user.
+    /// Rejects servers whose model differs from the learner's, or that sample from one distribution
+    /// but report log-probs of another. Returns notes for the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -137,8 +137,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that still use old weights, whatever version they report. Skips servers that
-    /// do not reply.
+    /// Rejects servers that still use old weights, even if they report the new version. Skips
+    /// servers that do not reply.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -189,8 +189,8 @@ fn own(
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 
-/// Rejects log-probs that are closer to the distribution at temperature 1 than to the one that was
-/// sampled from.
+/// Rejects log-probs that are closer to those at temperature 1 than to those of the sampled
+/// distribution.
 fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
         let fix = match kind {
@@ -218,8 +218,9 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Detects old or partly replaced weights: compares the response with the previous check's, and the
-/// difference between the server's and the learner's log-probs with the initial difference.
+/// Rejects old or partly replaced weights. With old weights, the response stays the same although
+/// the learner's log-probs moved. With partly replaced weights, the server's log-probs differ more
+/// from the learner's than at the start.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pause after the first failure; doubled after each further consecutive one.
+/// Pause after the first failure; it doubles with each further consecutive failure.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A limit on concurrent requests, raised by each success and halved when the server is busy
@@ -87,9 +87,10 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the second limit. If requests are waiting on the server, the limit becomes the
-    /// number of requests in flight minus the number waiting, but at least half of the number in
-    /// flight. If none wait and the server's cache has room, the limit grows by a quarter.
+    /// Updates the limit that depends on the server's queue. If requests are waiting on the server,
+    /// the limit becomes the number of requests in flight minus the number waiting, but at least
+    /// half of the number in flight. If no requests wait and the server's cache has room, the limit
+    /// grows by a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;

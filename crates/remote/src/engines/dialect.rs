@@ -158,8 +158,8 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Returns the maximum size of a response in bytes. It depends on the prompt, because
-/// `/v1/completions` returns it too.
+/// Returns the maximum size of a response in bytes. The size depends on the prompt's length,
+/// because `/v1/completions` also returns the prompt.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }

@@ -22,7 +22,8 @@ const FLUSHES: usize = 10;
 /// Maximum attempts to resume a server.
 const RESUMES: usize = 5;
 
-/// A paused server. Dropping this resumes the server, even if the task that paused it is cancelled.
+/// A paused server. Dropping this value resumes the server, even if the task that paused it is
+/// cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -51,8 +52,8 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 
 impl ServerPool {
     /// Installs a version on a server, if necessary. `seen` is the server's replacement count when
-    /// a request found the version missing; if the count has changed since, another request has
-    /// already replaced the weights, and this does nothing.
+    /// a request found the version missing. If the count has changed since, another request has
+    /// already replaced the weights, and nothing is done.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -97,8 +98,8 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, clears the cache, then sets the version's name. The
-    /// pause aborts running requests; at that point, all of them need other weights, or nobody will
-    /// receive their results.
+    /// pause may abort running requests, because each of them needs other weights or has been
+    /// cancelled.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -177,8 +178,8 @@ impl ServerPool {
     }
 
     /// Loads the weights, sets the version's name and aborts running requests. Then flushes the
-    /// cache, because older SGLang versions keep it. The flush must succeed if the server is idle;
-    /// on a busy server, a failed flush is ignored.
+    /// cache, because older SGLang versions keep it when the weights change. The flush must succeed
+    /// if the server is idle; on a busy server, a failed flush is ignored.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -206,7 +207,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that the requested full weights sampled a response. `before` is the server's
+    /// Checks that a response was sampled from the requested full weights. `before` is the server's
     /// replacement count before the request was sent.
     pub(crate) async fn hold_to_version(
         &self,

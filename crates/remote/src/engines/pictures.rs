@@ -1,6 +1,6 @@
 //! Images in prompts for inference servers.
 //!
-//! The learner's image tokens are valid only in this process. For each image, a server gets one
+//! The learner's image tokens are valid only in its own process. For each image, a server gets one
 //! image token and a PNG, and repeats the token for each merged patch. The server returns the
 //! prompt that it parsed, which [`PromptPictures::check`] compares with the learner's. The PNG
 //! already has the size that the vision tower needs, because resizing by Pillow and torchvision

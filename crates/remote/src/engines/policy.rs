@@ -24,7 +24,8 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Text of the prompt for the checks; an image is added if the run's prompts contain images.
+/// Text of the prompt with which servers are checked; an image is added if the run's prompts
+/// contain images.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 pub(crate) struct EnginePolicy {
@@ -37,7 +38,8 @@ pub(crate) struct EnginePolicy {
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// Must be the last field: fields are dropped in order, and the thread must outlive the others.
+    /// Must be the last field: fields are dropped in order, and the thread must outlive the other
+    /// fields.
     thread: RequestThread,
 }
 

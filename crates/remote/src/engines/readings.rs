@@ -1,5 +1,5 @@
-//! Server load (`/metrics`), which decides when and where requests run. It never affects which
-//! tokens are sampled, because each request has its own seed.
+//! Server load (`/metrics`), which decides when and where requests run. The load never affects
+//! which tokens are sampled, because each request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,11 +20,11 @@ const PAGE: usize = 4 << 20;
 
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Used fraction at which a server's cache counts as full, because vLLM soon has to evict and
-/// recompute requests.
+/// Used fraction from which a server's cache counts as full. Above it, vLLM soon evicts and
+/// recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Number of polling intervals after which a server without metrics is asked for them again.
+/// Number of polling intervals after which a server that returned no metrics is polled again.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

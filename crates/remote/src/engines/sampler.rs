@@ -216,7 +216,8 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Disconnects, so that servers abort the requests whose results nobody will receive.
+    /// Disconnects from the servers, so that they abort requests whose results are no longer
+    /// needed.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

@@ -29,8 +29,7 @@ pub(crate) const SHORT: Duration = Duration::from_secs(10);
 /// Number of consecutive rejections after which a session moves to another server.
 const REFUSALS: u32 = 3;
 
-/// Interval at which a request that waits for a server checks whether its session should move to
-/// another.
+/// Interval at which a waiting request checks whether its session should move to another server.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServerPool {
@@ -87,8 +86,8 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A sampler's request. Each attempt to answer it is one [`GenerateRequest`]; failed and aborted
-/// attempts are followed by further ones.
+/// A sampler's request. Each attempt sends one [`GenerateRequest`]; a failed or aborted attempt is
+/// followed by another.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -177,7 +176,8 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit, moving the session if its server keeps failing.
+    /// Waits until a request may be sent, moving the session to another server if its server keeps
+    /// failing.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -290,8 +290,8 @@ impl ServerPool {
         }
     }
 
-    /// Loads a missing version; if that fails, returns the reason. `seen` is the server's
-    /// replacement count before the attempt.
+    /// Loads a version that a server lacks; if loading fails, returns the reason. `seen` is the
+    /// server's replacement count before the attempt.
     async fn reload(
         &self,
         index: usize,
@@ -449,7 +449,7 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response was sampled from weights other than the requested version. Contains the
+    /// The response was sampled from weights other than the requested version. The field is the
     /// server's replacement count before the request.
     OtherWeights(u64),
     Refused(String),

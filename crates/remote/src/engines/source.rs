@@ -44,7 +44,8 @@ fn with_servers(
 }
 
 impl<S: PolicySource> PolicySource for EngineSource<S> {
-    /// Also contacts the servers, so that problems with them appear before the warm start.
+    /// Checks the config and contacts the servers, so that server problems appear before the warm
+    /// start.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let mut here = config.clone();
         let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };

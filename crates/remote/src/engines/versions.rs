@@ -15,9 +15,9 @@ use super::error::EngineError;
 
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers, made of the run, a random number of the process, the version and the
-    /// files' checksum. Even identical runs need different names, because each run removes its own
-    /// versions from shared servers and folders.
+    /// Name on the servers: the run's name, a random number of the process, the version number and
+    /// the files' checksum. Even identical runs need different names, because each run removes its
+    /// own versions from shared servers and folders.
     pub(crate) name: String,
     pub(crate) adapter: bool,
     pub(crate) version: u64,

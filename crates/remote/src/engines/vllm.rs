@@ -84,7 +84,8 @@ struct Logprobs {
     content: Option<Vec<Entry>>,
 }
 
-/// vLLM 0.32 returns ids, older versions `token_id:123`.
+/// A token's log-prob. vLLM 0.32 returns the token's id, and older versions return the text
+/// `token_id:123`.
 #[derive(Deserialize)]
 struct Entry {
     token_id: Option<u32>,

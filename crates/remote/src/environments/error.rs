@@ -46,7 +46,8 @@ impl ServerError {
         }
     }
 
-    /// Makes the error of a reset transient if the episode may start later or on another server.
+    /// Converts the error of a failed reset, which is transient if the episode may start later or
+    /// on another server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),

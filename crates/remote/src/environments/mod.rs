@@ -16,7 +16,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// Adds these environments to a registry.
+/// Adds the environments `openenv`, `mcp` and `appworld` to a registry.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -76,10 +76,10 @@ impl Field {
         Self { name: name.to_owned(), types: types.unwrap_or_default().concat(), values, required }
     }
 
-    /// Converts text to this field's value.
+    /// Converts text to a value of this field.
     ///
     /// # Errors
-    /// Fails with a message for the policy.
+    /// Fails if the field does not allow the value, with a message for the policy.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {

@@ -18,8 +18,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// When a server whose connection was lost may be used again. Without a delay, it would get
-    /// every new session, because it has the fewest sessions.
+    /// When a server whose connection was lost may be used again. Without a delay, the lost server
+    /// would get every new session, because it has the fewest sessions.
     closed_until: Option<Instant>,
 }
 
@@ -41,8 +41,8 @@ impl Slots {
     }
 
     /// Takes a slot on the server with the fewest sessions, if one becomes free within `wait`.
-    /// Skips the servers in `avoid`. Also skips recently lost servers, unless all are lost; once
-    /// the delay is over, a single session tests such a server.
+    /// Skips the servers in `avoid`. Also skips recently lost servers, unless all are lost. After
+    /// the delay, a single session first tests a lost server.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -81,7 +81,7 @@ impl Slots {
     }
 }
 
-/// Returns the servers that are not lost. If all are lost, returns all, so that their failure is
+/// Returns the servers that are not lost, or all servers if all are lost, so that their failure is
 /// reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Text from servers for the policy.
+//! Converts server output to text for the policy.
 
 use serde_json::Value;
 

@@ -91,7 +91,8 @@ impl Client {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }
 
-    /// Ends a task. Errors are ignored, because starting the next task replaces this one anyway.
+    /// Ends a task. Errors are ignored, because starting the next task on the server also ends the
+    /// current one.
     pub(super) fn close(&self, server: usize, id: &str) {
         let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
     }

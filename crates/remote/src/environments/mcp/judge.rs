@@ -20,7 +20,7 @@ impl Rules {
 /// under the key `result` or `reward`, or written as text.
 ///
 /// # Errors
-/// Fails if the tool failed or returned no such value.
+/// Fails if the tool failed or its result contains no finite reward.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

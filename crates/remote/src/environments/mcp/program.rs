@@ -21,8 +21,8 @@ const STDERR: usize = 2048;
 /// How long a server may take to exit after its stdin was closed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A server process with its descendants. All are killed when this is dropped or Turnwise's process
-/// dies.
+/// A server process with its descendants. All of these processes are killed when the value is
+/// dropped or Turnwise's process dies.
 #[derive(Debug)]
 pub(super) struct Program(Group);
 

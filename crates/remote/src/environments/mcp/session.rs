@@ -105,7 +105,7 @@ impl Session {
 }
 
 impl Caller {
-    /// Returns the tools in the protocol's format.
+    /// Returns the server's tools as JSON, in MCP's format.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;

@@ -1,4 +1,4 @@
-//! Tools as the policy calls them.
+//! Lists the tools that the policy may call, and parses its calls.
 
 use std::collections::BTreeSet;
 

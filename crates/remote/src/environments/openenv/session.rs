@@ -1,7 +1,7 @@
 //! A WebSocket connection for one request at a time.
 //!
-//! A task on the request thread reads all the time, because servers send pings even while the
-//! policy samples, and they close connections that do not reply.
+//! A task on the request thread always reads from the connection: servers send pings even while the
+//! policy samples, and close connections that do not reply.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ impl Session {
     /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// Fails if the connection is lost or if the reply is too slow or too large. Each of these
-    /// errors ends the session.
+    /// Fails, and ends the session, if the connection is lost or if the reply is too slow or too
+    /// large.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());

@@ -302,8 +302,8 @@ struct Episode {
 }
 
 impl OpenEnvEnvironment {
-    /// Returns the reset arguments. If the task has no seed, draws one of 31 bits, because every
-    /// random number generator accepts seeds of that size.
+    /// Returns the reset arguments. If the task has no seed, draws a seed of 31 bits, a size that
+    /// every random number generator accepts.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());
