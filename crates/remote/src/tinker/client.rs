@@ -70,7 +70,7 @@ impl AdamParams {
     }
 }
 
-/// A model of the session.
+/// A LoRA adapter that a session has created on the service.
 #[derive(Debug)]
 pub struct RemoteModel {
     pub(super) id: String,
@@ -78,7 +78,7 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// Returns the service's id.
+    /// Returns the model's id on the service.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -88,7 +88,8 @@ impl RemoteModel {
     }
 }
 
-/// A session; once dropped, the service frees its models within minutes.
+/// A session with a training service, which frees the session's models within minutes once the
+/// client is dropped.
 pub struct Client {
     requests: Arc<Requests>,
     thread: RequestThread,
@@ -160,7 +161,7 @@ impl Client {
     /// Creates a LoRA adapter.
     ///
     /// # Errors
-    /// Fails if the service rejects it, for example because it is full.
+    /// Fails if the service rejects the request, for example because it is full.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -190,7 +191,7 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. Dropping it twice is allowed.
+    /// Drops a model. Dropping a model twice is not an error.
     ///
     /// # Errors
     /// Fails if the service does not reply.
@@ -211,7 +212,7 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds the gradient of a loss to the accumulated one and returns the targets' log-probs.
+    /// Adds the gradient of a loss to the accumulated gradient, and returns the targets' log-probs.
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -281,7 +282,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Returns true if numbered requests can be retried.
+    /// Returns whether numbered requests can be retried, which only the protobuf dialect allows.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -289,10 +290,10 @@ impl Client {
         }
     }
 
-    /// Applies the accumulated gradient; returns its norm, if reported.
+    /// Applies the accumulated gradient; returns the gradient's norm if the service reports it.
     ///
     /// # Errors
-    /// Fails if the service rejects it.
+    /// Fails if the service rejects the request.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -311,7 +312,7 @@ impl Client {
     /// Saves weights and optimizer state for [`Client::load_weights`]; returns their path.
     ///
     /// # Errors
-    /// Fails if the service rejects it.
+    /// Fails if the service rejects the request.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
@@ -319,7 +320,7 @@ impl Client {
     /// Saves weights for sampling and downloads.
     ///
     /// # Errors
-    /// Fails if the service rejects it.
+    /// Fails if the service rejects the request.
     pub(crate) fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -345,7 +346,7 @@ impl Client {
     /// Saves weights and opens a sampling session.
     ///
     /// # Errors
-    /// Fails if the service rejects it.
+    /// Fails if the service rejects the request.
     pub(crate) fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);

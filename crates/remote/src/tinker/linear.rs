@@ -1,11 +1,12 @@
 //! Sends any loss as a linear loss with the same gradient.
 //!
-//! Let `L` be the loss, `g_t = dL / d lp_t` its gradient, and `p_t` a forward pass's log-probs.
-//! With weights `m_t` (1 at response tokens), old log-probs `p_t` and advantages `-c g_t`, the
-//! service's `importance_sampling` loss before its reduction is `sum_t m_t c g_t exp(lp_t - p_t)`.
-//! At `lp = p`, its gradient is `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`]) undoes the
-//! reduction. The simpler `cross_entropy` with weights `-g_t` would fail on services that divide by
-//! the sum of the weights, because this sum may be negative.
+//! Let `L` be the loss, `lp_t` the log-prob of token `t`, `g_t = dL / d lp_t`, and `p_t` the
+//! log-prob from a forward pass. The factor `c` ([`Reduction::factor`]) undoes the service's
+//! reduction. With weights `m_t` (1 at response tokens), old log-probs `p_t` and advantages
+//! `-c g_t`, the service's `importance_sampling` loss before its reduction is
+//! `sum_t m_t c g_t exp(lp_t - p_t)`. At `lp_t = p_t`, the gradient of this loss is
+//! `c sum_t g_t d lp_t`. The simpler `cross_entropy` with weights `-g_t` would fail on services
+//! that divide by the sum of the weights, because this sum may be negative.
 
 use turnwise_core::TokenSequence;
 

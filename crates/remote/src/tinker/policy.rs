@@ -160,7 +160,7 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.stash()
     }
 
-    /// Measures the norm with a step of learning rate 0 on a copy of the model.
+    /// Measures the gradient norm with a step of learning rate 0 on a copy of the model.
     fn grad_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);
@@ -184,8 +184,8 @@ impl PolicyLearner for TinkerPolicy {
         Ok(())
     }
 
-    /// Writes PEFT's layout, and `service.json` with the service's path to weights and optimizer
-    /// state.
+    /// Writes the adapter in PEFT's layout, and `service.json` with the service's path to weights
+    /// and optimizer state.
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
         let policy = folder.join("policy");
         std::fs::create_dir_all(&policy).map_err(|error| TrainError::io(&policy, error))?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// Element type of sent tensors.
+/// Code of the element type `float32`.
 pub const FLOAT32: i32 = 1;
-/// Element type of sent tensors.
+/// Code of the element type `int64`.
 pub const INT64: i32 = 2;
 
 /// Body of a `forward_backward` or forward request.

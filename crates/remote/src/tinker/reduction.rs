@@ -1,4 +1,4 @@
-//! How a service averages losses, and how this is measured.
+//! Measures how a service averages losses over tokens and sequences.
 //!
 //! With `T_i` weighted targets in sequence `i` of an update, the loss is
 //!
@@ -7,7 +7,7 @@
 //! seq-mean-batch-mean  L = 1/N sum_i 1/T_i sum_t l_it               SkyRL on JAX; N sequences since the last step
 //! ```
 //!
-//! Turnwise's coefficients already include the averaging, so [`Reduction::factor`] undoes the
+//! Turnwise's loss coefficients already include the averaging, so [`Reduction::factor`] undoes the
 //! service's averaging.
 
 use turnwise_train::config::ReductionSetting;
@@ -17,10 +17,10 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Number of tokens in the measured sequence: the ids from 1 to this number, which exist in every
+/// Number of tokens in the measured sequence. Their ids are 1, 2, and so on, which exist in every
 /// model.
 const TOKENS: u32 = 9;
-/// Maximum relative deviation from a predicted ratio.
+/// Maximum relative deviation of a measured ratio of gradient norms from its predicted value.
 const TOLERANCE: f64 = 0.02;
 
 /// A service's averaging.
@@ -72,7 +72,7 @@ struct Norms {
     one: f64,
     /// Gradient norm if all tokens have a weight.
     weighted: f64,
-    /// Gradient norm beside a second sequence, which has no gradient.
+    /// Gradient norm if a second sequence, without gradient, is sent too.
     beside: f64,
     /// Gradient norm of the negated loss.
     turned: f64,
@@ -82,8 +82,8 @@ struct Norms {
 ///
 /// Measures the norm of the gradient of one token's log-prob four times: with only this token
 /// weighted (`a`), with all `T` targets of its sequence weighted (`b`), with a second sequence
-/// (`c`), and with the loss negated (`d`). Then `a/b` is 1 or `T`, `a/c` is 1 or 2, and `a/d` must
-/// be 1.
+/// (`c`), and with the loss negated (`d`). Depending on the averaging, the ratio `a/b` is 1 or `T`,
+/// and `a/c` is 1 or 2; `a/d` must be 1.
 ///
 /// # Errors
 /// Fails if the service reports no gradient norms, or if they match no known reduction.

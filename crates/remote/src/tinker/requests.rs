@@ -55,10 +55,9 @@ impl Default for Timing {
 /// Whether to resend a request that may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It may be resent: the service recognizes the request by its number, or its result is not
-    /// used.
+    /// The request may be resent: the service recognizes its number, or its result is not used.
     Harmless,
-    /// It must not be resent, because the service could apply it twice.
+    /// The request must not be resent, because the service could apply it twice.
     Never,
 }
 
@@ -133,7 +132,8 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until it is accepted; `make` builds it from the attempt number.
+    /// Sends a request until the service accepts it; `make` builds the request for an attempt
+    /// number.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -181,7 +181,8 @@ impl Requests {
         }
     }
 
-    /// Waits for a result. Returns `None` if the request must and may be submitted again.
+    /// Waits for a result. Returns `None` if the service dropped the result and the request may be
+    /// submitted again.
     pub(crate) async fn result(
         &self,
         request_id: &str,

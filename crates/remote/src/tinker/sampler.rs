@@ -21,8 +21,8 @@ use crate::thread::Outcomes;
 /// Samples from a session's weights.
 ///
 /// Log-probs are at temperature 1 over the full vocabulary. [`Completion::entropies`] is empty. If
-/// a request has stop tokens, its stop strings are checked here, because the service accepts only
-/// one of the two.
+/// a request has stop tokens and stop strings, Turnwise checks the strings, because the service
+/// accepts only one of the two.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,

@@ -50,8 +50,8 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// Returns the headers of a request. The API key is among them only for the service's own
-    /// addresses, because downloads may be redirected.
+    /// Returns the headers of a request. The API key is sent only to the service's own addresses,
+    /// because downloads may be redirected.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key.as_ref().filter(|_| url.origin() == self.base.origin()) {

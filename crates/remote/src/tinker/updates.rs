@@ -150,7 +150,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Restores the stashed gradient times a factor.
+    /// Restores the stashed gradient, multiplied by `factor`.
     pub(crate) fn restore(&mut self, factor: f64) -> Result<(), LearnError> {
         let stashed = self.stashed.take();
         self.pending = stashed.ok_or_else(|| LearnError::Backend("no gradient was stashed".into()))?;
@@ -158,7 +158,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Measures the accumulated gradient's norm on a copy.
+    /// Measures the accumulated gradient's norm on a copy of the model.
     pub(crate) fn norm_on(&self, client: &Client, copy: &RemoteModel) -> Result<f64, TinkerError> {
         if !send(client, copy, &self.pending, self.reduction)? {
             return Ok(0.0);
@@ -171,7 +171,7 @@ impl Updates {
     }
 }
 
-/// Sends the pending sequences. Returns false if none are pending.
+/// Sends the pending sequences. Returns false if all gradients are zero.
 fn send(
     client: &Client,
     model: &RemoteModel,
