@@ -30,7 +30,7 @@ pub struct HttpOptions {
     pub largest_answer: u64,
     /// JSON key of the queries.
     pub request_key: RequestKey,
-    /// Allow servers on other machines.
+    /// Whether servers may be on other machines.
     pub allow_remote: bool,
 }
 
@@ -140,7 +140,7 @@ impl HttpRetriever {
 
     /// Returns the delay after `round` rounds over the servers, shortened by up to half, by an
     /// amount that depends on the request. If a server `asked` for a longer delay, that delay is
-    /// used. The maximum limits both.
+    /// used. Both delays are limited to `backoff_max`.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();

@@ -32,8 +32,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings to store with vectors: those that change vectors by more than rounding
-    /// errors.
+    /// Returns the settings that are stored with vectors: those that change vectors by more than
+    /// rounding errors.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -49,8 +49,8 @@ pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint as computed by earlier versions, over the weights only. It is still accepted,
-    /// because indexes are expensive to recompute.
+    /// Fingerprint as computed by earlier versions, over the weights only. It is still accepted in
+    /// indexes, which are expensive to recompute.
     earlier: String,
 }
 

@@ -44,9 +44,9 @@ pub struct RetrievalConfig {
     /// Whether `dense` and `hybrid` use the HNSW graph of `turnwise index build --approximate`
     /// (feature `hnsw`), which is faster and may miss hits.
     pub approximate: bool,
-    /// Text before each encoded query. For this and the next two settings, the default is the
-    /// index's value, or else E5's (`query: `, `passage: `, 256 tokens). Values that differ from
-    /// the index's are rejected.
+    /// Text before each encoded query. The defaults of `query_prefix`, `passage_prefix` and
+    /// `max_tokens` are the index's values, or else E5's (`query: `, `passage: `, 256). Values that
+    /// differ from the index's are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Text before each encoded passage.

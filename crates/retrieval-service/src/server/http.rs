@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 server for requests with `Content-Length`. Its size and time limits mean that
-//! a client can only block its own connection.
+//! A minimal HTTP/1.1 server for requests with `Content-Length`. Requests are limited in size and
+//! time, so that a client can block only its own connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub(super) struct Request {
     /// Path without the query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
-    /// Keep the connection open.
+    /// True if the connection stays open after the response.
     pub(super) keep: bool,
 }
 
@@ -72,7 +72,7 @@ struct Head {
     size: usize,
     length: usize,
     keep: bool,
-    /// The client waits for `100 Continue`.
+    /// True if the client waits for `100 Continue`.
     expects: bool,
     bodyless: bool,
 }
@@ -272,8 +272,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection after the client has read the response. Closing it earlier, with
-    /// unread bytes, would reset it, and the client might lose the response.
+    /// Closes the connection after the client has read the response. Closing a connection with
+    /// unread bytes would reset it, and the client might lose the response.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {

@@ -45,7 +45,7 @@ pub struct ServerOptions {
     pub timeout: Duration,
     /// Maximum idle time of a connection.
     pub idle: Duration,
-    /// Allow addresses that other machines can reach.
+    /// Whether other machines may reach the server's address.
     pub allow_remote: bool,
 }
 
@@ -222,7 +222,7 @@ type Count = fn(&Counters) -> &AtomicUsize;
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Increments the count unless it has reached `most`. Only one thread ever increments a count.
+    /// Increments a counter unless it has reached `most`. Only one thread increments the counters.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));
