@@ -64,7 +64,7 @@ impl Batching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first request, and others with its `top_k` that fit into the same search.
+    /// Takes the first waiting request, and others with the same `top_k` that fit into one search.
     fn take(&self, state: &mut State) -> Vec<Arc<Request>> {
         let Some(top_k) = state.waiting.front().map(|request| request.top_k) else { return Vec::new() };
         let (mut taken, mut left, mut queries) = (Vec::new(), VecDeque::new(), 0);

@@ -61,7 +61,7 @@ impl Cached {
         Self { inner, capacity, kept: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// Returns the counts so far.
+    /// Returns the numbers of cache hits and misses so far.
     pub fn counts(&self) -> CacheCounts {
         CacheCounts { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }

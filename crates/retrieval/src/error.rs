@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error from a retriever. It is cheap to clone, because many callers may get the same one.
+/// Error from a retriever. The error is cheap to clone, because many callers may get the same
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {
@@ -109,8 +110,8 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if the query itself may be the cause. A status of 500 counts, because servers
-    /// return it if their search fails.
+    /// Returns true if the query itself may have caused the error. Status 500 is included, because
+    /// servers return it if a search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Describes a folder's files; written last and renamed.
+/// Describes a folder's files. The manifest is written last and then renamed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
@@ -27,7 +27,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Writes a manifest that omits the files named in `passing`. They are deleted after the
+    /// Writes a manifest that omits the files named in `passing`. These files are deleted after the
     /// rename, so the folder is complete with or without them.
     pub(crate) fn write_without(
         mut self,
@@ -43,8 +43,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and compares it with the files. Errors call the folder's content
-    /// `subject`.
+    /// Reads the manifest and compares it with the files. Error messages use `subject` as the name
+    /// of the folder's content.
     pub(crate) fn read(
         folder: &Path,
         name: &str,

@@ -30,7 +30,7 @@ impl Passage {
 pub struct Hit {
     /// Shared passage.
     pub passage: Arc<Passage>,
-    /// Higher is better; comparable only within one result list.
+    /// Score; higher is better. Scores are comparable only within one result list.
     pub score: f32,
 }
 

@@ -56,14 +56,15 @@ struct Description {
     encoder: String,
     vectors: usize,
     recall: f64,
-    /// SHA-256 of the two files that the library wrote, to detect damage, because the library
-    /// aborts the process when it loads some damaged files. Empty in graphs from earlier versions.
+    /// SHA-256 of the two files that the library `hnsw_rs` wrote. Damage must be detected first,
+    /// because loading some damaged files aborts the process. Empty in graphs from earlier
+    /// versions.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
 
 thread_local! {
-    /// This thread's query, and buffers for two rows.
+    /// This thread's current query, and buffers for two rows of the vectors.
     static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 

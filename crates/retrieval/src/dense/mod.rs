@@ -141,7 +141,7 @@ impl DenseRetriever {
     }
 }
 
-/// Unavailable without the feature `hnsw`.
+/// Building a graph is unavailable without the feature `hnsw`.
 ///
 /// # Errors
 ///
@@ -186,7 +186,7 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Unavailable without the feature `hnsw`.
+    /// Searching with a graph is unavailable without the feature `hnsw`.
     ///
     /// # Errors
     ///

@@ -17,10 +17,9 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Number of vector elements processed together, so few that they and their products fit in the
-/// cache.
+/// Number of vector elements in a block. A block and its products fit in the CPU cache.
 const BLOCK: usize = 1 << 15;
-/// Number of these blocks in each thread's unit of work.
+/// Number of blocks in each thread's unit of work.
 const PIECE: usize = 16;
 
 /// A vector's data type.
@@ -70,7 +69,7 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// A vector with its score. The order makes a heap pop the worst candidate first.
+/// A vector with its score. Candidates are ordered so that a heap pops the worst one first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,

@@ -243,7 +243,7 @@ fn without_possessive(token: &str) -> &str {
     owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
 }
 
-/// Lower-cases as Java does, so that the result is a single character.
+/// Lower-cases a character to a single character, as Java does.
 fn lower(character: char) -> char {
     character.to_lowercase().next().unwrap_or(character)
 }

@@ -20,8 +20,8 @@ const BATCH: usize = 256;
 /// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Maximum bytes of postings in memory. Once they are reached, postings are written to a
-    /// temporary file.
+    /// Maximum bytes of postings in memory. At this limit, postings are written to a temporary
+    /// file.
     pub memory: usize,
 }
 
@@ -101,7 +101,7 @@ impl IndexBuilder {
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Adds an analyzed text; not to be mixed with [`IndexBuilder::add`].
+    /// Adds an analyzed text. Calls must not be mixed with [`IndexBuilder::add`].
     pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -130,7 +130,7 @@ impl IndexBuilder {
         self.inverter.runs()
     }
 
-    /// Writes the rest and opens the index.
+    /// Writes the remaining texts and opens the index.
     ///
     /// # Errors
     /// Returns [`SearchError::Io`] if writing fails, or if all terms together, all names together,

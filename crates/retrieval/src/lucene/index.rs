@@ -25,7 +25,7 @@ pub struct Hit {
 /// A read-only index, shared between threads.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// For each term searched so far, the largest `tf / (k1 (..))`. The key is the start of the
+    /// For each term searched so far, the value that `reach` returns. The key is the start of the
     /// term's postings.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// A document with its score. The order makes a heap pop the worst candidate first.
+/// A document with its score. Candidates are ordered so that a heap pops the worst one first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -252,8 +252,8 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over a term's documents. This bound
-    /// is computed once, from all of the term's postings.
+    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over a term's documents. Each term's
+    /// value is computed once, from all of its postings.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {

@@ -1,7 +1,7 @@
 //! Collects each term's postings.
 //!
-//! At the memory limit, all lists are written to a temporary file (a run), ordered by term. Later
-//! runs contain later documents, so merging concatenates a term's lists.
+//! At the memory limit, the postings of all terms are written to a temporary file (a run), ordered
+//! by term. Later runs contain later documents, so merging concatenates a term's postings.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,8 +16,8 @@ use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posti
 /// Approximate memory in bytes that a term takes in addition to its text and postings.
 const TERM: usize = 96;
 
-/// A term's postings. Each is `2 d + 1` if the term occurs once, and otherwise `2 d` followed by
-/// the count; `d` is the distance from the previous document.
+/// A term's postings. Each posting is `2 d + 1` if the term occurs once in the document, and
+/// otherwise `2 d` followed by the count; `d` is the distance from the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,

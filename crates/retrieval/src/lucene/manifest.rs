@@ -9,11 +9,11 @@ use turnwise_files::PathError;
 
 use super::SearchError;
 
-/// The manifest's name. The file is written last and then renamed, so an index that has it is
-/// complete.
+/// Name of the manifest. The manifest is written last and then renamed, so an index with a manifest
+/// is complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Increase when the meaning of terms, norms or files changes.
+/// Format version, to be increased when the meaning of terms, norms or files changes.
 pub(super) const FORMAT: u32 = 2;
 
 pub(super) const POSTINGS: &str = "postings.idx";
@@ -22,7 +22,7 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Number of texts; the key in the file keeps an older name.
+    /// Number of texts; its JSON key keeps the older name `products`.
     #[serde(rename = "products")]
     pub(super) texts: u32,
     pub(super) documents: u64,

@@ -43,7 +43,7 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ness", ""),
 ];
 /// Suffixes that are removed if the measure is above 1. `ement` and `ment` come before `ent`,
-/// because they end in it.
+/// because both end in `ent`.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",
@@ -168,8 +168,8 @@ impl Stemmer {
         }
     }
 
-    /// Selects the first suffix that matches and replaces it if its condition holds. Later suffixes
-    /// are not tried in either case.
+    /// Replaces the first suffix that matches, if the stem's measure is above 0. Later suffixes are
+    /// never tried.
     fn replace_first(&mut self, suffixes: &[(&str, &str)]) {
         let found = suffixes.iter().find_map(|&(suffix, end)| Some((self.before(suffix)?, end)));
         if let Some((start, end)) = found

@@ -61,7 +61,7 @@ impl PassageStore {
         Self { place: Place::Memory(passages), fingerprint }
     }
 
-    /// Opens the files of a [`StoreWriter`].
+    /// Opens a folder written by a [`StoreWriter`].
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ impl StoreWriter {
         write().map_err(|error| RetrievalError::file(&self.folder, &error))
     }
 
-    /// Writes the rest and the manifest; returns the number of passages.
+    /// Flushes the files, writes the manifest, and returns the number of passages.
     ///
     /// # Errors
     ///
