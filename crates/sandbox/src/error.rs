@@ -110,7 +110,7 @@ pub enum SandboxError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Not a file path below `/work`.
+    /// A path is not a relative file path below `/work`.
     #[error(
         "`{0}` is not a valid path of a file in the sandbox: use relative paths without `..`, `.` and empty parts"
     )]

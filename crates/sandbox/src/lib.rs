@@ -196,7 +196,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Fails if the system is not Linux, a folder is unreadable, or the kernel refuses a part of
-    /// the setup; the error says what to change.
+    /// the setup; the error message names the fix.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });

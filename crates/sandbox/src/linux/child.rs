@@ -1,8 +1,8 @@
-//! Setup in the new processes before the command starts.
+//! Sets up the new processes before the command starts.
 //!
 //! The first process is PID 1 of its namespace: it mounts the root, starts the command and waits
-//! for it. When this process ends, the kernel kills all others. Nothing here allocates (see
-//! `kernel.rs`); all data is prepared in a [`Plan`].
+//! for it. When this process ends, the kernel kills all others. This code does not allocate memory
+//! (see `kernel.rs`); all data is prepared in a [`Plan`].
 
 use std::ffi::{CStr, CString, c_char, c_int};
 

@@ -1,8 +1,9 @@
-//! Makes the system calls between the start of a process and that of its command.
+//! System calls that a new process makes before its command starts.
 //!
-//! The new process has a copy of only one thread, so locks that other threads held, such as the
-//! allocator's, are never released. Therefore nothing here allocates, locks or panics, and system
-//! calls whose C wrapper does more (`fork`, `setresuid`, `sigaction`) are made directly.
+//! The new process contains only a copy of the thread that started it, so locks that other threads
+//! held, such as the allocator's, are never released. Therefore this module never allocates, locks
+//! or panics. It makes system calls directly if their C wrapper does more (`fork`, `setresuid`,
+//! `sigaction`).
 
 #![expect(unsafe_code, reason = "the standard library has none of these calls")]
 
@@ -74,8 +75,8 @@ pub(super) enum Side {
     Old { process: i32, handle: c_int },
 }
 
-/// Copies this thread into a new process, with `clone3`'s flags; if `handle` is set, the parent
-/// gets a pidfd.
+/// Copies the calling thread into a new process, with `clone3`'s flags; if `handle` is set, the
+/// parent gets a pidfd.
 pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     let mut descriptor: c_int = -1;
     let flags = flags | if handle { libc::CLONE_PIDFD } else { 0 };
@@ -286,7 +287,8 @@ pub(super) fn reset_signals() {
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null::<u64>(), 8);
 }
 
-/// Executes a program and returns only on failure. A null pointer ends each list.
+/// Executes a program and returns only on failure. `arguments` and `variables` must end with a null
+/// pointer.
 pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[*const c_char]) -> Errno {
     match call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) {
         Err(error) => error,

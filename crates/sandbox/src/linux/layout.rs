@@ -51,7 +51,7 @@ pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
 
 impl Layout {
     /// Adds folders to the default layout. Fails if a folder is `/` or unreadable, or if there are
-    /// too many.
+    /// too many folders.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();

@@ -211,8 +211,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the rights in `/work` and `/tmp`: all except those for devices, limited to the rights
-/// that this kernel knows, because it rejects others.
+/// Returns the Landlock rights in `/work` and `/tmp`: all except those for devices. Rights unknown
+/// to the kernel are left out, because it rejects them.
 fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
@@ -290,8 +290,8 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Maps the user and group ids in the namespace to `nobody`'s if this program is root, and
-    /// otherwise to this program's.
+    /// Maps the user and group ids in the namespace to those of `nobody` if this program is root
+    /// and the kernel allows it, and otherwise to those of this program.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
@@ -368,7 +368,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the exceeded limit, if any. Memory counts only while the command runs.
+    /// Returns the exceeded limit, if any. The memory limit applies only while the command runs.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {

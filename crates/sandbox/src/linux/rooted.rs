@@ -1,4 +1,4 @@
-//! Copies and sizes of an image's writable folders.
+//! Copies an image's writable folders and measures their sizes.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,8 @@ use crate::SandboxError;
 const BLOCK: u64 = 512;
 const DEPTH: usize = 128;
 
-/// Copies a folder for commands to change. Links stay links; if this program is root, `nobody` owns
-/// the copy.
+/// Copies a folder so that commands can change the copy. Links stay links; if this program is root,
+/// `nobody` owns the copy.
 pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     let failed = |source| SandboxError::Folder { path: from.display().to_string(), source };
     copy(from, to, rustix::process::geteuid().is_root(), 0).map_err(failed)
@@ -51,7 +51,7 @@ fn copy(from: &Path, to: &Path, give_away: bool, depth: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Returns a folder's size on disk in bytes. Ignores files that disappear while it is measured.
+/// Returns a folder's size on disk in bytes. Ignores files that disappear during the measurement.
 pub(super) fn size(folder: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![(folder.to_owned(), 0)];

@@ -10,8 +10,8 @@ pub(super) struct Usage {
     pub(super) ticks: u64,
 }
 
-/// Returns the total usage of the first process and its descendants. The first one's memory does
-/// not count, because it is a copy of the calling program's.
+/// Returns the total usage of the first process and its descendants. The first process's memory
+/// does not count, because it is a copy of the calling program's memory.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];
