@@ -1,5 +1,5 @@
 //! Splits conversations into turns. Each message of the policy is a turn, which observes the
-//! messages since the policy's previous one.
+//! messages since the previous turn.
 
 use serde_json::Value;
 use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
@@ -73,7 +73,7 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     }
 }
 
-/// Parses a message with the usual chat keys; its role sets `sampled`.
+/// Parses a message with the usual chat keys; `sampled` is true for the role `assistant`.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
     let text = content(&value["content"])?;
@@ -100,7 +100,8 @@ pub(crate) fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a call from an object, from its `function`, or from the JSON text of either.
+/// Parses a tool call from an object, from the object's `function`, or from JSON text of such an
+/// object.
 fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -171,7 +172,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns an observation's parts. An observation that is a single user message has none.
+/// Returns an observation's parts. A single user message, or messages without roles, have no parts.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();
     match messages {

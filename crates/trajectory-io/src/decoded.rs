@@ -7,7 +7,7 @@ const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
 const POLICY: [&str; 1] = ["assistant"];
 
-/// How headings look once special tokens are removed.
+/// Form of the headings in a conversation that was decoded without special tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
     /// Each heading is a separate line, as in ChatML: `go north`, `user`, `A wall.`
@@ -18,7 +18,8 @@ pub(crate) enum Headings {
 }
 
 impl Headings {
-    /// From the end of a prompt, detects how headings look. The default is separate lines.
+    /// Detects the form of the headings from the end of a prompt. By default, each heading is a
+    /// separate line.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Data structures for all formats.
+//! Data structures for dumps in any format.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,14 +48,14 @@ pub struct DumpBatch {
 }
 
 impl DumpBatch {
-    /// Returns the critic values; empty for turns without any.
+    /// Returns the critic values per token; turns without critic values add nothing.
     pub fn values(&self) -> PerToken<f64> {
         self.map(|origin| {
             origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
         })
     }
 
-    /// Returns the credits; NaN for turns without one.
+    /// Returns the turns' credits; NaN for turns without credit.
     pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }
@@ -133,8 +133,8 @@ pub(crate) struct Record {
     pub(crate) step: u64,
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// The trajectory. [`assemble`] sets its group index, and its sample index if the record has
-    /// none.
+    /// The trajectory. [`assemble`] sets the trajectory's group index, and its sample index if
+    /// `sample` is missing.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,

@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// Returns true if the format can contain the field.
+    /// Returns true if files of this format can contain the field.
     pub fn has(self, field: TurnField) -> bool {
         match field {
             TurnField::Observation | TurnField::Action => true,
@@ -75,7 +75,7 @@ impl FromStr for Format {
     }
 }
 
-/// How to read a file.
+/// Options for reading a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
     /// File format; `None` detects it.

@@ -30,8 +30,8 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Parses a line. NaN and infinities become null, but are an error if `used` returns true for the
-/// keys that lead to them.
+/// Parses a line. NaN and infinities become null, but are errors if `used` returns true for their
+/// path of keys.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     line: usize,

@@ -1,14 +1,14 @@
 //! Numbers that `json.dumps` writes but JSON forbids.
 
-/// Words for non-finite numbers. The first one that matches is used.
+/// Spellings of non-finite numbers, tried in this order.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 /// Replaces non-finite numbers by null; returns `None` if all numbers are finite. Strings are
 /// unchanged.
 ///
 /// # Errors
-/// Fails if `used` returns true for the path of such a number. A path consists of the keys that
-/// lead to the number, from the outermost one, without indices of lists.
+/// Fails if `used` returns true for the path of a non-finite number. A path consists of the keys
+/// that lead to the number, from the outermost one, without indices of lists.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();

@@ -85,7 +85,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns true if the library can read the column; on other columns, the library panics.
+/// Returns true if the `parquet` library can read the column; on other columns, it panics.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();

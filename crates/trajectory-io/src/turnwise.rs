@@ -27,11 +27,11 @@
 //!
 //! Null values count as missing. `turns[].response` and `old_logprobs` are allowed, but no method
 //! reads them. Other keys are errors in hand-written lines, because a misspelled `valid` would
-//! silently change the result; lines with a `schema_version` may have more.
+//! silently change the result; lines with a `schema_version` may have more keys.
 //!
-//! Skipped, with a note: trajectories whose environment or sampler failed (`stop`), and, in a step
-//! where some trajectories have advantages, those without any, because the run did not train on
-//! them.
+//! Trajectories whose environment or sampler failed (`stop`) are skipped, with a note. If some
+//! trajectories of a step have advantages, those without are skipped too, because the run did not
+//! train on them.
 
 mod keys;
 
@@ -205,8 +205,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops failed trajectories. If a step has trajectories that were trained on, also drops the
-/// others of that step.
+/// Drops failed trajectories. If a run trained on some trajectories of a step, also drops the
+/// step's other trajectories.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();

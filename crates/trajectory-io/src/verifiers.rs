@@ -113,7 +113,7 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Appends the agent to group names if there are several.
+/// Appends the agent's name to group names if there are several agents.
 fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     if agents.iter().flatten().collect::<BTreeSet<_>>().len() < 2 {
         return;

@@ -8,9 +8,9 @@
 //! `uid`, or, if they have none, the same step and `input`, form a group.
 //!
 //! verl 0.9's trainer (`trainer.v1`) writes the `uid` `{prompt}_{session}_{output}`: each prompt is
-//! a group, and each session is a trajectory that consists of outputs in numerical order. The first
-//! turn of a later output observes the part of its `input` that follows the policy's last message.
-//! Padding lines (`pad...`) are dropped.
+//! a group, and each session is a trajectory of outputs in numerical order. The first turn of a
+//! later output observes the part of its `input` that follows the policy's last message. Padding
+//! lines (`pad...`) are dropped.
 //!
 //! The dumps lack entropies, turn rewards, progress and values.
 
@@ -51,7 +51,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Parses a `uid`. Returns `None` for a text of any other form; such texts are group names.
+    /// Parses a `uid`. Returns `None` for a text of any other form, which is the name of a group.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

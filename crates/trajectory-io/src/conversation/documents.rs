@@ -24,8 +24,8 @@ pub(crate) fn parsed<T>(
 
 /// Calls `take` with each object's text and the number of its first line or of its Parquet row.
 ///
-/// NaN and infinities become null, but are an error if `used` returns true for the keys that lead
-/// to them. Empty Parquet columns are skipped.
+/// NaN and infinities become null, but are errors if `used` returns true for their path of keys.
+/// Empty Parquet columns are skipped.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -95,8 +95,8 @@ fn finite<'t>(
     }
 }
 
-/// Removes keys whose value is null. Parquet rows contain them because all structs in a column have
-/// the same keys.
+/// Removes keys whose value is null. Parquet rows contain null values because all structs in a
+/// column have the same keys.
 fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     fn cleared(value: Value) -> Value {
         match value {

@@ -183,7 +183,7 @@ pub(super) fn message(fields: &Fields<'_>) -> Result<ChatMessage, String> {
     Ok(message)
 }
 
-/// Parses a call: `id` and `function`, or the content of `function`.
+/// Parses a tool call: an object with `id` and `function`, or only the content of `function`.
 fn call(fields: &Fields<'_>) -> Result<ChatCall, String> {
     let function = fields.object("function")?;
     let of = function.as_ref().unwrap_or(fields);

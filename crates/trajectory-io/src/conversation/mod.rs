@@ -1,7 +1,8 @@
 //! Conversations of messages, tool calls and tool results, parsed from OpenAI [`messages`],
 //! [`sharegpt`] and Harbor's [`atif`].
 //!
-//! Each assistant message is a turn; its observation is the messages since the previous one.
+//! Each assistant message is a turn; its observation consists of the messages since the previous
+//! turn.
 
 pub mod atif;
 pub mod messages;
@@ -223,7 +224,7 @@ impl Conversation {
         self.messages.split_at(first.unwrap_or(self.messages.len()))
     }
 
-    /// Returns the last message before the first turn.
+    /// Returns the text of the last message before the first turn, or an empty text.
     pub fn goal(&self) -> &str {
         self.split_prompt().0.last().map_or("", |message| &message.content)
     }

@@ -97,7 +97,7 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Removes the calls from a response. `words` is the text of the calls.
+/// Removes the tool calls from a response. `words` is the text of these calls.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::Exported;
 use crate::ChatMessage;
 
-/// Returns a sample in the format of verl's `rollout_data_dir`. `index` names the group if it has
-/// no name.
+/// Returns a sample in the format of verl's `rollout_data_dir`. If the sample's group has no name,
+/// its `uid` is `sample-INDEX`.
 pub(super) fn sample(one: &Exported, index: usize) -> Value {
     let (before, after) = one.conversation.split_prompt();
     let mut input = String::new();

@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Count,
     Number,
     Numbers,
-    /// Numbers, with null in place of those that are not finite.
+    /// Numbers, with null instead of non-finite values.
     Logprobs,
     /// A number or list of numbers.
     Values,
