@@ -1,8 +1,8 @@
 //! Rollouts on vLLM and SGLang servers.
 //!
 //! [`EngineSource`] creates policies for configs with a `rollout.engine` table. The learner runs in
-//! this process and writes each version of its adapter or full weights to a shared folder under a
-//! unique name; the servers load that version and sample from it.
+//! Turnwise's process and writes each version of its adapter or full weights to a shared folder
+//! under a unique name; the servers load that version and sample from it.
 
 mod check;
 mod completions;

@@ -106,7 +106,7 @@ impl Client {
     /// Opens a session, detects the dialect and starts the heartbeat.
     ///
     /// # Errors
-    /// Fails if the address or key is invalid or the service unusable.
+    /// Fails if the address or key is invalid, or if the service is unusable.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));

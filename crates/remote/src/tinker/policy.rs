@@ -61,7 +61,7 @@ pub struct TinkerPolicy {
 }
 
 pub(super) enum Reference {
-    /// A model without weights yet, which reserves the service's memory for them.
+    /// A model whose weights are not loaded yet; it reserves memory for them on the service.
     Reserved(RemoteModel),
     Loaded(RemoteModel),
 }

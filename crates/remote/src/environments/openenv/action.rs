@@ -16,8 +16,8 @@ pub(super) struct ActionSchema {
 }
 
 impl ActionSchema {
-    /// Parses a schema. `text` names the field that gets plain text. If `text` is empty, this is
-    /// the schema's only required field, or else its only field.
+    /// Parses a schema. `text` names the field that gets plain text. If `text` is empty, plain text
+    /// goes to the schema's only required field, or else to its only field.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));
