@@ -66,7 +66,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum connections being rejected; any more are closed.
+/// Maximum number of connections that are being rejected; further connections are closed.
 const MOST_TURNED_AWAY: usize = 32;
 
 /// Timeout for reading a request that will be rejected and for sending the rejection.
