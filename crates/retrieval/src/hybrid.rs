@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
 /// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` (ranks from 1) over the
-/// retrievers that found it. The passage's id identifies it across retrievers; ties are ordered by
-/// id.
+/// retrievers that found it. Passages from different retrievers are matched by id; ties are ordered
+/// by id.
 ///
 /// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
 /// individual Rank Learning Methods" (SIGIR 2009), with k = 60.

@@ -39,7 +39,7 @@ const FORMAT: u32 = 1;
 const NAME: &str = "graph";
 /// Index that represents the current query, which is not one of the stored vectors.
 const ASKED: u32 = u32::MAX;
-/// Maximum layers above the lowest.
+/// Maximum number of layers above the lowest layer.
 const LAYERS: usize = 16;
 /// Number of vectors inserted between two progress reports.
 const TOGETHER: usize = 4096;
