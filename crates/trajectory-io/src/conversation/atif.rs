@@ -10,10 +10,10 @@
 //! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs |
 //! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn |
 //!
-//! ATIF has no rewards. Turnwise exports them in `extra` (`reward` or `turn_rewards`, `group`,
-//! `task`, `sample`, `step`, `success`). If they are missing, the reward and the task's name, which
-//! becomes the group, are read from the trial's `result.json`. Sub-agents and continuations in
-//! other files are skipped with a note.
+//! ATIF has no rewards. Turnwise exports rewards in `extra` (`reward` or `turn_rewards`, `group`,
+//! `task`, `sample`, `step`, `success`). A missing reward or group is read from the trial's
+//! `result.json`; the group is the task's name. Sub-agents and continuations in other files are
+//! skipped with a note.
 
 use std::path::{Path, PathBuf};
 

@@ -17,7 +17,7 @@
 //! | `tools` | tools, as a list or its JSON text |
 //! | `reward` | reward of the last turn, or a list with one per turn |
 //! | `turn_rewards` | one reward per turn, if `reward` is their sum |
-//! | `group` | group to compare (text or number); default: conversations that begin alike |
+//! | `group` | group to compare (text or number); default: conversations with the same prompt |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!
 //! | key of a message | meaning |
