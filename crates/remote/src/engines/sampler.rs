@@ -216,8 +216,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Disconnects from the servers, so that they abort requests whose results are no longer
-    /// needed.
+    /// Disconnects from the servers, so that they abort requests whose results nobody needs.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();
