@@ -290,8 +290,8 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Maps the user and group ids in the namespace to those of `nobody` if this program is root
-    /// and the kernel allows it, and otherwise to those of this program.
+    /// Maps the namespace's user and group ids to this program's ids or, if this program is root
+    /// and the kernel allows it, to those of `nobody`.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
