@@ -20,10 +20,8 @@ pub(super) fn in_declared_order(call: &ToolCall, tools: &[Tool]) -> String {
     let place = |name: &String| declared.iter().position(|known| known == name).unwrap_or(declared.len());
     let mut fields: Vec<(&String, &Value)> = arguments.iter().collect();
     fields.sort_by_key(|(name, _)| place(name));
-    let fields: Vec<String> = fields
-        .into_iter()
-        .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
-        .collect();
+    let fields: Vec<String> =
+        fields.into_iter().map(|(name, value)| format!("{}:{value}", Value::from(name.as_str()))).collect();
     format!("{{{}}}", fields.join(","))
 }
 
