@@ -15,7 +15,7 @@ use crate::plan::{memory, preflight};
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, RunDirectory};
 use crate::record::observer::{Event, Observer};
-use crate::setup::World;
+use crate::setup::{World, untrained_tags};
 
 /// A policy in training and its tokenizer.
 pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
@@ -107,6 +107,9 @@ impl PolicySource for NativeSource {
                 "adapter: {} parameters of rank {} are trained, the model's own stay",
                 adapter.layout.len, adapter.config.rank
             )));
+            if let Some(warning) = untrained_tags(run.template, &policy.tokenizer, &policy.weights.base) {
+                observer.event(Event::Note(warning));
+            }
             if config.policy.model.is_none() {
                 let note = "the adapter stands on a model from scratch, whose weights are random and stay so; it \
                             learns little there. Set policy.model to a model or a run";
