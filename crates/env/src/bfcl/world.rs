@@ -80,10 +80,11 @@ pub struct BfclWorld {
     is_generated: bool,
 }
 
-const TEMPLATES: [(&str, &str); 3] = [
+const TEMPLATES: [(&str, &str); 4] = [
     ("bfcl", include_str!("../../templates/bfcl.toml")),
     ("bfcl-compact", include_str!("../../templates/bfcl-compact.toml")),
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
+    ("bfcl-tools-llama", include_str!("../../templates/bfcl-tools-llama.toml")),
 ];
 
 /// Fixed texts in observations and in the expert's replies, which a tokenizer trained from scratch
