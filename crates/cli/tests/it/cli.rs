@@ -111,5 +111,5 @@ fn configs_that_come_with_the_project_are_sound() {
         };
         assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!((runs, sweeps), (77, 2), "{files:?}");
+    assert_eq!((runs, sweeps), (79, 3), "{files:?}");
 }
