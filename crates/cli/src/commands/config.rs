@@ -1,7 +1,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, reference_page, schema, whole_configs};
+use turnwise_train::config::{ConfigSource, config_summary, reference_page, schema, whole_configs};
 
 use super::train::split_arguments;
 use crate::registries::{methods, registries};
@@ -49,6 +49,25 @@ impl Sources {
     }
 }
 
+/// Returns the presets and what each one is: a method's settings, or a full config's first sentence.
+fn presets() -> Vec<(&'static str, String)> {
+    let about = |name| (name, config_summary(name).unwrap_or_default());
+    let mut whole = whole_configs().map(about);
+    let first = whole.next();
+    let known = methods();
+    let methods = known.presets().map(|preset| {
+        let settings: Vec<&str> =
+            preset.settings.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let settings = settings.join("; ");
+        let about = match preset.base {
+            Some(base) => format!("{base} with {settings}"),
+            None => settings,
+        };
+        (preset.name, about)
+    });
+    first.into_iter().chain(methods).chain(whole).collect()
+}
+
 pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         ConfigCommand::Show(sources) => ui::print(load(sources.source())?.to_annotated_toml()?.trim_end()),
@@ -60,11 +79,8 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Schema => ui::print(&schema(&registries())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
-            let known = methods();
-            let methods = known.presets().map(|preset| preset.name);
-            let whole: Vec<&str> = whole_configs().collect();
-            for name in whole.iter().take(1).copied().chain(methods).chain(whole.iter().skip(1).copied()) {
-                ui::print(name);
+            for (name, about) in presets() {
+                ui::print(format!("{name:<24} {about}").trim_end());
             }
         }
     }

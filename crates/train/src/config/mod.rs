@@ -37,7 +37,7 @@ pub(crate) use env::env_schema;
 pub use learner::{LossForm, PolicyLearnerConfig, ReductionSetting, TinkerConfig};
 pub use load::{ConfigPurpose, ConfigSource, load, overridden};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
-pub use presets::{presets, whole_configs};
+pub use presets::{config_summary, presets, whole_configs};
 pub use registries::Registries;
 pub use rollout::{Layout, OnError, RolloutConfig};
 pub use rules::check_run_name;

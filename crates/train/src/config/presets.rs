@@ -52,6 +52,16 @@ pub fn presets() -> impl Iterator<Item = &'static str> {
     std::iter::once(CONFIGS[0].0).chain(methods)
 }
 
+/// Returns the first sentence of a full config's header, or `None` if no config has this name.
+pub fn config_summary(name: &str) -> Option<String> {
+    let (_, text) = CONFIGS.iter().find(|(known, _)| *known == name)?;
+    let header = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+    let prose: Vec<&str> = header.skip_while(|line| line.starts_with("turnwise train ")).collect();
+    let prose = prose.join(" ");
+    let end = prose.find(". ").unwrap_or_else(|| prose.trim_end_matches('.').len());
+    Some(prose.get(..end)?.trim_start_matches("turnwise quickstart: ").to_owned())
+}
+
 /// Returns the names of the full configs, which are their paths in `configs/`.
 pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)

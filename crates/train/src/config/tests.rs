@@ -325,6 +325,8 @@ fn every_embedded_config_is_its_file() {
         };
         assert_eq!((over(Some(name), Vec::new()), over(None, vec![file])), (3, 3));
         count += 1;
+        let summary = config_summary(name).unwrap();
+        assert!((15..200).contains(&summary.len()) && !summary.contains("turnwise"), "{name}: {summary}");
     }
     assert!(count > 20, "{count}");
     let source = ConfigSource { preset: Some("sokoban/smal".into()), ..ConfigSource::default() };
