@@ -196,6 +196,20 @@ fn a_runs_dump_is_read_as_it_is_written() {
     assert_eq!((&got[0]["group"], &got[1]["sample"], &got[0]["step"]), (&json!(3), &json!(1), &json!(12)));
     assert_eq!((&got[0]["task"], &got[1]["success"]), (&json!("find it"), &json!(false)));
     assert!(advantages(&got[0])[0] > -advantages(&got[1])[0], "{got:?}");
+
+    // Of a run directory, the newest step is read.
+    let run = folder.path().join("run");
+    std::fs::create_dir_all(run.join("trajectories")).unwrap();
+    std::fs::write(run.join("config.toml"), "").unwrap();
+    let error = refused(&run, &["--preset", "aem-grpo"]);
+    assert!(error.contains("run: ") && error.contains("train.save_trajectories"), "{error}");
+    for (name, sample) in [("step-000009", 0), ("step-000012", 1), ("sft-000020", 0)] {
+        let file = run.join("trajectories").join(format!("{name}.jsonl.zst"));
+        let both = [&written[sample], &written[1 - sample]];
+        turnwise_train::record::directory::write_trajectories(&file, both.into_iter()).unwrap();
+    }
+    let newest = rows(&run, &["--preset", "aem-grpo"]);
+    assert_eq!((&newest[0]["sample"], advantages(&newest[0])), (&json!(1), advantages(&got[1])));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::{DecomposerConfig, TurnRdSettings};
-use turnwise_train::turnrd_credits;
+use turnwise_train::{Phase, Position, RunDirectory, turnrd_credits};
 use turnwise_trajectory_io::{Dump, DumpBatch, Format, ReadOptions, Row, read, write_rows};
 
 use super::output::check_output_of;
@@ -26,7 +26,8 @@ use crate::ui;
 #[derive(Args)]
 pub(crate) struct CreditArgs {
     /// Trajectories: JSON lines (from a run, verl or verifiers, OpenAI messages, ShareGPT, or
-    /// hand-written; may be .zst), ATIF (or a Harbor job folder), or Parquet (messages, TRL).
+    /// hand-written; may be .zst), ATIF (or a Harbor job folder), Parquet (messages, TRL), or a run
+    /// directory (its newest step).
     file: PathBuf,
     /// Method preset.
     #[arg(long, value_name = "NAME")]
@@ -189,9 +190,27 @@ fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the trajectories of a run's newest step. Other paths are returned unchanged.
+fn trajectories_of(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.join("config.toml").is_file() {
+        return Ok(path.to_owned());
+    }
+    let run = RunDirectory::open(path)?;
+    let Some(step) = run.trajectory_steps()?.pop() else {
+        bail!(
+            "{}: the run has no trajectories yet (it saves those of its training steps, if train.save_trajectories is on)",
+            path.display()
+        );
+    };
+    let file = run.trajectories(Position { phase: Phase::Rl, step });
+    ui::print(&format!("trajectories: {}", file.display()));
+    Ok(file)
+}
+
 pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
+    let file = &trajectories_of(&args.file)?;
     if let Some(path) = &args.output {
-        check_output_of("--output", path, &args.file, "trajectories")?;
+        check_output_of("--output", path, file, "trajectories")?;
         turnwise_trajectory_io::check_rows_name(path)?;
     }
     let mut config = args.switches.config(&args.preset)?;
@@ -200,7 +219,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     }
     let pipeline = Pipeline::with_registry(&config, &methods().credit)?;
     check_models(args, &pipeline)?;
-    let dump = read(&args.file, &args.reading.options())?;
+    let dump = read(file, &args.reading.options())?;
     dump.require_rewards()?;
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy, args.pool_tokens)?),
@@ -228,7 +247,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
             .with_model_inputs(&model_inputs);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
             let place = if several_steps { format!(", step {}", step.step) } else { String::new() };
-            format!("{}{place}", args.file.display())
+            format!("{}{place}", file.display())
         })?;
         for (number, group) in rows_of(step, report).into_iter().enumerate() {
             if shown.len() < args.groups {
