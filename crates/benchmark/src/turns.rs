@@ -174,7 +174,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::truth::{tests::source, truth_of_turns};
 
-    /// A trajectory with one final reward, and returns from each state.
+    /// Creates a trajectory that is rewarded at its end, with the returns of each state.
     pub(crate) fn line(
         (task, group, sample): (&str, usize, usize),
         reward: f64,

@@ -2,9 +2,9 @@
 //! `input`, `output`, `score`, `step`, and keys of the reward function (`uid`, `acc` ..).
 //!
 //! `output` is the decoded text of all turns and of the environment's messages. It is split at the
-//! template's headings, which are lines with only `user`, `tool` or `assistant`. If `input` ends
-//! like a Llama 3 prompt (`Find it.assistant` and a blank line), the headings are these words at
-//! the end of a message. The last turn gets the score; `acc` is success. Samples with the same
+//! template's headings, which are lines with only `user`, `tool` or `assistant`. Llama 3's headings
+//! are these three words at the end of a message, without a line break before them; `input` then
+//! ends like `Find it.assistant` and a blank line. The last turn gets the score; `acc` is success. Samples with the same
 //! `uid`, or, if they have none, the same step and `input`, form a group.
 //!
 //! verl 0.9's trainer (`trainer.v1`) writes the `uid` `{prompt}_{session}_{output}`: each prompt is

@@ -74,10 +74,12 @@ pub struct BranchedTask {
 /// calls.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,
-/// `prompt.template` is invalid or a sampler fails; [`EvalError::Interrupted`] if stopped;
-/// [`EvalError::Environment`] if all trajectories of a task or all continuations of a state failed;
-/// and errors of `done`.
+/// Passes on errors of `done`. Otherwise:
+/// * [`EvalError::Train`] if the environment is not deterministic or cannot save states,
+///   `prompt.template` is invalid, or a sampler fails.
+/// * [`EvalError::Interrupted`] if stopped.
+/// * [`EvalError::Environment`] if all trajectories of a task or all continuations of a state
+///   failed.
 pub fn branch_tasks(
     analysis: &AnalysisSettings<'_>,
     settings: &BranchingSettings,

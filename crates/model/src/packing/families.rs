@@ -13,8 +13,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) beside: usize,
 }
 
-/// Distributes sequences like [`deal()`](super::deal()), keeping those with a common prefix
-/// together.
+/// Distributes sequences over lanes, as the function [`deal`](super::deal()) does, but keeps those
+/// with a common prefix together.
 ///
 /// Sorts the sequences, so that each adds only the rows that it does not share with its
 /// predecessor. Cuts the list at the shortest shared prefixes until each piece is within `budget`

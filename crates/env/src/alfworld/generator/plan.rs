@@ -74,7 +74,7 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws the floor plans of a room type. A hash of the furniture classifies one set in four as
+/// Draws the floor plans of a room type. A hash of a plan's furniture makes one plan in four
 /// unseen. The hash does not depend on the seed, so seen and unseen plans never overlap.
 pub(super) fn draw_all(
     house: &Household,
