@@ -228,6 +228,22 @@ fn hostile_actions_are_ordinary_steps() {
 }
 
 #[test]
+fn both_time_limits_are_shown_alike() {
+    if !available() {
+        return;
+    }
+    // On a busy machine, an endless loop exceeds the wall time before its CPU time.
+    let limits = CodingLimits { wall_s: 3, cpu_s: 1, ..CodingLimits::default() };
+    let set = coding(&CodingSettings { limits, ..settings(&["heap"], 2) });
+    let task = every_task(&set).remove(0);
+    let run = |line: &str| call("run", &serde_json::json!({"command": line}));
+    let steps = play(&set, &task, &[run("while :; do :; done"), run("sleep 9"), run("sleep 0")]);
+    assert_eq!(steps[0].observation.text(), "killed after 3 s, or 1 s of CPU time");
+    assert_eq!(steps[1].observation, steps[0].observation);
+    assert_ne!(steps[2].observation, steps[0].observation);
+}
+
+#[test]
 fn fifty_episodes_at_once_have_the_results_of_one_at_a_time() {
     if !available() {
         return;

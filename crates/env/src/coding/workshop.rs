@@ -262,8 +262,10 @@ pub(crate) fn shown(end: End, output: &[u8], limits: &CodingLimits) -> String {
         End::Exited(0) => String::new(),
         End::Exited(code) => format!("exit code {code}"),
         End::Signalled(signal) => format!("killed by signal {signal}"),
-        End::WallTime => format!("killed after {} s", limits.wall_s),
-        End::CpuTime => format!("killed after {} s of CPU time", limits.cpu_s),
+        // Which of the two limits an endless loop exceeds first depends on the machine's load.
+        End::WallTime | End::CpuTime => {
+            format!("killed after {} s, or {} s of CPU time", limits.wall_s, limits.cpu_s)
+        }
         End::Memory => format!("killed: more than {} MiB of memory", limits.memory_mib),
         End::Output => "killed: too much output".to_owned(),
         End::Disk => format!("killed: more than {} MiB of new files", limits.disk_mib),
