@@ -7,6 +7,7 @@ use turnwise_core::{
     Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, Task, TaskSet, TokenSequence,
     Trajectory, Turn, TurnKind, digest,
 };
+use turnwise_env::parse::ParsedAction;
 
 use super::{EnvRunner, Rollout};
 use crate::TrainError;
@@ -114,7 +115,9 @@ pub fn branches(
             continue;
         }
         let mut reward = 0.0;
-        for action in actions(turn) {
+        let response =
+            runner.prompter().whole(&turn.response, context.layout == Layout::Windowed || index == 0);
+        for action in actions(turn, &context.parser.parse(&response, &seen.admissible)) {
             let step = environment.step(&action)?;
             reward += step.reward;
             seen = step.observation;
@@ -188,9 +191,44 @@ fn observation(turn: &Turn) -> Observation {
     }
 }
 
-fn actions(turn: &Turn) -> Vec<Action> {
-    match turn.calls.as_slice() {
-        [] => vec![Action::from(&turn.action)],
-        calls => calls.iter().cloned().map(Action::Call).collect(),
+/// Returns the actions of a turn. Trajectories do not keep the error of a malformed call, so it
+/// comes from parsing the response again.
+fn actions(turn: &Turn, parsed: &ParsedAction) -> Vec<Action> {
+    match (turn.calls.as_slice(), &parsed.error) {
+        ([], Some(error)) if parsed.action == turn.action => {
+            vec![Action::Malformed { text: turn.action.clone(), error: error.clone() }]
+        }
+        ([], _) => vec![Action::from(&turn.action)],
+        (calls, _) => calls.iter().cloned().map(Action::Call).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_env::parse::ActionParser;
+    use turnwise_env::prompt::PromptTemplate;
+
+    use super::*;
+
+    #[test]
+    fn malformed_calls_are_replayed_with_their_errors() {
+        let parser = ActionParser::new(PromptTemplate::named("tools").unwrap().rules().clone(), false);
+        for response in [
+            "<tool_call>\n{\"name\": \"view\", \"arguments\": {}}\n</tool_call>",
+            "<tool_call>\n{\"name\": \n</tool_call>",
+            "no call",
+        ] {
+            let parsed = parser.parse(response, &[]);
+            let turn = Turn { action: parsed.action.clone(), calls: parsed.calls.clone(), ..Turn::default() };
+            let replayed = actions(&turn, &parsed);
+            let malformed = matches!(replayed.as_slice(), [Action::Malformed { .. }]);
+            assert_eq!(malformed, !response.contains("view"), "{replayed:?}");
+            let texts =
+                |actions: &[Action]| actions.iter().map(|one| one.text().into_owned()).collect::<Vec<_>>();
+            assert_eq!(texts(&replayed), texts(&parsed.into_actions("")), "{response}");
+        }
+        // Actions that the parser did not make, such as a user's own, are sent as they are.
+        let own = Turn { action: "look".into(), ..Turn::default() };
+        assert_eq!(actions(&own, &parser.parse("no call", &[])), [Action::from("look")]);
     }
 }
