@@ -80,7 +80,7 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
             for (name, about) in presets() {
-                ui::print(format!("{name:<24} {about}").trim_end());
+                ui::print(format!("{name:<26} {about}").trim_end());
             }
         }
     }
