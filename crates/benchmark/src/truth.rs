@@ -1,7 +1,9 @@
 //! The data set: each line is a [`Trajectory`] as JSON plus `truth` (one entry per turn) and
 //! `benchmark` (how the truth was measured).
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use turnwise_core::Trajectory;
 
 /// Estimated true advantage of a turn.
@@ -58,7 +60,7 @@ pub struct TruthSource {
 }
 
 /// A trajectory with its true advantages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthLine {
     /// The trajectory.
     #[serde(flatten)]
@@ -67,6 +69,23 @@ pub struct TruthLine {
     pub truth: Vec<Option<TurnTruth>>,
     /// How the true advantages were measured.
     pub benchmark: TruthSource,
+}
+
+impl<'de> Deserialize<'de> for TruthLine {
+    /// Reads the line twice. A derived implementation would buffer the trajectory's fields, and a
+    /// tool cannot be read from that buffer, because it keeps the text of its definition.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Measured {
+            truth: Vec<Option<TurnTruth>>,
+            benchmark: TruthSource,
+        }
+
+        let line = Box::<RawValue>::deserialize(from)?;
+        let Measured { truth, benchmark } = serde_json::from_str(line.get()).map_err(D::Error::custom)?;
+        let trajectory = serde_json::from_str(line.get()).map_err(D::Error::custom)?;
+        Ok(Self { trajectory, truth, benchmark })
+    }
 }
 
 impl TruthLine {
@@ -142,6 +161,22 @@ pub(crate) mod tests {
             samples: 2,
             tasks: 1,
             seed: 0,
+        }
+    }
+
+    #[test]
+    fn lines_with_tools_read_back() {
+        let mut trajectory = Trajectory::new(turnwise_core::Task::new("t", "k", "goal"), Vec::new());
+        let tool = r#"{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"b":{},"a":{}}}}}"#;
+        trajectory.tools = vec![turnwise_core::Tool::from_json(tool).unwrap()];
+        let line = TruthLine { trajectory, truth: vec![None], benchmark: source() };
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<TruthLine>(&text).unwrap(), line);
+        for missing in ["truth", "benchmark", "task"] {
+            let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
+            other.as_object_mut().unwrap().remove(missing);
+            let error = serde_json::from_value::<TruthLine>(other).unwrap_err().to_string();
+            assert!(error.contains(missing), "{error}");
         }
     }
 
