@@ -1,8 +1,8 @@
 //! Tools that the policy may call.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -35,6 +35,38 @@ struct Function<'a> {
     description: Option<String>,
     #[serde(default, borrow, alias = "inputSchema", alias = "input_schema")]
     parameters: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Parameters {
+    properties: Names,
+}
+
+/// Keys of a JSON object in their order.
+#[derive(Default)]
+struct Names(Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Names;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Names, M::Error> {
+                let mut names = Vec::new();
+                while let Some((name, IgnoredAny)) = map.next_entry()? {
+                    names.push(name);
+                }
+                Ok(Names(names))
+            }
+        }
+        from.deserialize_map(Keys)
+    }
 }
 
 impl Tool {
@@ -72,6 +104,16 @@ impl Tool {
     /// Returns the function's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the parameters' names in the order of the schema; empty if it has no `properties`.
+    pub fn parameter_names(&self) -> Vec<String> {
+        let names = || {
+            let function = serde_json::from_str::<Wrapped<'_>>(&self.json).ok()?.function?;
+            let parameters = serde_json::from_str::<Function<'_>>(function.get()).ok()?.parameters?;
+            Some(serde_json::from_str::<Parameters>(parameters.get()).ok()?.properties.0)
+        };
+        names().unwrap_or_default()
     }
 
     /// Returns one line of JSON in the original key order.
@@ -127,11 +169,14 @@ mod tests {
         for form in &forms {
             let tool = Tool::from_json(form).unwrap();
             assert_eq!((tool.name(), tool.json()), ("add", ADD), "{form}");
+            assert_eq!(tool.parameter_names(), ["b", "a"], "{form}");
         }
         let tools: Vec<Tool> = serde_json::from_str(&format!("[{}]", forms.join(","))).unwrap();
         assert_eq!(serde_json::to_string(&tools).unwrap(), format!("[{}]", [ADD; 4].join(",")));
         let bare = Tool::from_json(r#"{"name":"stop"}"#).unwrap();
         assert!(bare.json().ends_with(r#""parameters":{"type":"object","properties":{}}}}"#), "{bare:?}");
+        let any = Tool::from_json(r#"{"name":"any","parameters":{"type":"object"}}"#).unwrap();
+        assert_eq!((bare.parameter_names(), any.parameter_names()), (Vec::new(), Vec::new()));
     }
 
     #[test]

@@ -1,75 +1,25 @@
 //! Arguments of demonstrated tool calls, in the order of the tool's schema.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use turnwise_core::{Tool, ToolCall};
 
 /// Returns a call's arguments as JSON, in the order in which its tool declares them.
 ///
-/// A [`Value`] sorts its keys. A model writes arguments from left to right, so their order decides
-/// what it knows when it writes one: the replaced text, for example, before the new one.
-/// Undeclared arguments come last. Arguments of unknown tools stay sorted.
+/// A [`Value`] sorts its keys. A model writes arguments from left to right, so a later argument can
+/// depend on an earlier one: in an edit, the new text on the text that it replaces. Undeclared
+/// arguments come last. Arguments of unknown tools stay sorted.
 pub(super) fn in_declared_order(call: &ToolCall, tools: &[Tool]) -> String {
-    let declared = tools.iter().find(|tool| tool.name() == call.name).and_then(parameter_names);
-    let (Some(declared), Value::Object(arguments)) = (declared, &call.arguments) else {
+    let tool = tools.iter().find(|tool| tool.name() == call.name);
+    let (Some(tool), Value::Object(arguments)) = (tool, &call.arguments) else {
         return call.arguments.to_string();
     };
+    let declared = tool.parameter_names();
     let place = |name: &String| declared.iter().position(|known| known == name).unwrap_or(declared.len());
     let mut fields: Vec<(&String, &Value)> = arguments.iter().collect();
     fields.sort_by_key(|(name, _)| place(name));
     let fields: Vec<String> =
         fields.into_iter().map(|(name, value)| format!("{}:{value}", Value::from(name.as_str()))).collect();
     format!("{{{}}}", fields.join(","))
-}
-
-fn parameter_names(tool: &Tool) -> Option<Vec<String>> {
-    let wrapped: Wrapped = serde_json::from_str(tool.json()).ok()?;
-    Some(wrapped.function.parameters.properties.0)
-}
-
-#[derive(Deserialize)]
-struct Wrapped {
-    function: Function,
-}
-
-#[derive(Deserialize)]
-struct Function {
-    parameters: Parameters,
-}
-
-#[derive(Deserialize)]
-struct Parameters {
-    properties: Names,
-}
-
-/// Keys of a JSON object in their order.
-struct Names(Vec<String>);
-
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Keys;
-
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Names;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Names, M::Error> {
-                let mut names = Vec::new();
-                while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
-                    names.push(name);
-                }
-                Ok(Names(names))
-            }
-        }
-
-        from.deserialize_map(Keys)
-    }
 }
 
 #[cfg(test)]
