@@ -145,16 +145,19 @@ impl ResponseRules {
         }
     }
 
+    /// Returns whether responses contain `action_tags`.
+    pub fn uses_action_tags(&self) -> bool {
+        self.style == Style::Tags || (self.style == Style::Call && self.calls == CallFormat::Hermes)
+    }
+
     /// Rejects keys that the style ignores, if the template itself sets them. Keys inherited from
     /// the base template are not checked.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
-                "action_tags" => (
-                    self.style == Style::Tags
-                        || (self.style == Style::Call && self.calls == CallFormat::Hermes),
-                    "`style = \"tags\"`, and `\"call\"` with `calls = \"hermes\"`",
-                ),
+                "action_tags" => {
+                    (self.uses_action_tags(), "`style = \"tags\"`, and `\"call\"` with `calls = \"hermes\"`")
+                }
                 "calls" | "text_answer" | "error" => (self.style == Style::Call, "`style = \"call\"`"),
                 "action_names" => (self.style == Style::Named, "`style = \"named\"`"),
                 "label" => (self.style == Style::Label, "`style = \"label\"`"),

@@ -1,6 +1,6 @@
 //! Finds tags that a pretrained model cannot write, because their tokens are untrained.
 
-use turnwise_env::parse::{CallFormat, Style};
+use turnwise_env::parse::Style;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::Parameters;
 use turnwise_text::Tokenizer;
@@ -22,8 +22,7 @@ pub(crate) fn untrained_tags(
     model: &Parameters<f32>,
 ) -> Option<String> {
     let rules = template.rules();
-    let calls = rules.style == Style::Call;
-    if !calls && rules.style != Style::Tags || calls && rules.calls != CallFormat::Hermes {
+    if !rules.uses_action_tags() {
         return None;
     }
     let found: Vec<(&str, usize)> = rules
@@ -36,7 +35,7 @@ pub(crate) fn untrained_tags(
         .collect();
     let (first, twins) = *found.first()?;
     let names: Vec<String> = found.iter().map(|(tag, _)| format!("`{tag}`")).collect();
-    let fix = if calls {
+    let fix = if rules.style == Style::Call {
         "Let it write calls without tags: put a chat template such as configs/qwen25/json-calls.jinja into its folder as \
          chat_template.jinja, and set prompt.template = \"tools-llama\""
     } else {
