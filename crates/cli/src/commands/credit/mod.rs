@@ -192,10 +192,7 @@ fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
 
 /// Returns the trajectories of a run's newest step. Other paths are returned unchanged.
 fn trajectories_of(path: &Path) -> anyhow::Result<PathBuf> {
-    if !path.join("config.toml").is_file() {
-        return Ok(path.to_owned());
-    }
-    let run = RunDirectory::open(path)?;
+    let Ok(run) = RunDirectory::open(path) else { return Ok(path.to_owned()) };
     let Some(step) = run.trajectory_steps()?.pop() else {
         bail!(
             "{}: the run has no trajectories yet (it saves those of its training steps, if train.save_trajectories is on)",
