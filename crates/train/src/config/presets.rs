@@ -56,10 +56,10 @@ pub fn presets() -> impl Iterator<Item = &'static str> {
 pub fn config_summary(name: &str) -> Option<String> {
     let (_, text) = CONFIGS.iter().find(|(known, _)| *known == name)?;
     let header = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
-    let prose: Vec<&str> = header.skip_while(|line| line.starts_with("turnwise train ")).collect();
+    let prose: Vec<&str> = header.skip_while(|line| line.starts_with("turnwise ")).collect();
     let prose = prose.join(" ");
     let end = prose.find(". ").unwrap_or_else(|| prose.trim_end_matches('.').len());
-    Some(prose.get(..end)?.trim_start_matches("turnwise quickstart: ").to_owned())
+    Some(prose.get(..end)?.to_owned())
 }
 
 /// Returns the names of the full configs, which are their paths in `configs/`.
