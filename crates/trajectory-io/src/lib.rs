@@ -32,6 +32,7 @@ mod dump;
 mod error;
 pub mod export;
 mod format;
+mod json_bounds;
 mod lines;
 mod not_finite;
 mod parquet_bounds;

@@ -6,16 +6,33 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use crate::json_bounds::Budget;
 use crate::{DumpError, not_finite};
 
 /// Calls `take` with each non-blank line and its number until it returns `false`. Recognizes
 /// zstd-compressed files by their content.
+///
+/// Each line is JSON. Fails if parsing it takes far more memory than the file's size suggests.
 pub(crate) fn each(
     path: &Path,
     mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
 ) -> Result<(), DumpError> {
-    let fail = |error| DumpError::io(path, error);
-    for (index, line) in turnwise_files::lines(turnwise_files::open(path).map_err(fail)?).enumerate() {
+    each_text(path, |line, text, budget| {
+        budget.take(path, line, text)?;
+        take(line, text)
+    })?;
+    Ok(())
+}
+
+/// Calls `take` like [`each`], but also for lines that are only a part of their JSON. `take` and the
+/// caller must reserve memory from the budget before they parse the JSON.
+pub(crate) fn each_text(
+    path: &Path,
+    mut take: impl FnMut(usize, &str, &mut Budget) -> Result<bool, DumpError>,
+) -> Result<Budget, DumpError> {
+    let file = turnwise_files::open_counted(path).map_err(|error| DumpError::io(path, error))?;
+    let mut budget = Budget::new(file.length, file.position);
+    for (index, line) in turnwise_files::lines(file.reader).enumerate() {
         let line = line.map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidData => {
                 DumpError::line(path, index + 1, "this is not text in UTF-8, so it is not a JSON line")
@@ -23,11 +40,12 @@ pub(crate) fn each(
             std::io::ErrorKind::FileTooLarge => DumpError::line(path, index + 1, error.to_string()),
             _ => DumpError::io(path, error),
         })?;
-        if !line.trim().is_empty() && !take(index + 1, &line)? {
+        budget.add_text(line.len() + 1);
+        if !line.trim().is_empty() && !take(index + 1, &line, &mut budget)? {
             break;
         }
     }
-    Ok(())
+    Ok(budget)
 }
 
 /// Parses a line. NaN and infinities become null, but are errors if `used` returns true for their

@@ -39,35 +39,45 @@ fn each(
     }
     // The rest of the text is one document from this line.
     let mut whole: Option<(usize, String)> = None;
-    lines::each(path, |line, text| {
+    let mut budget = lines::each_text(path, |line, text, budget| {
         if let Some((_, whole)) = &mut whole {
             whole.push('\n');
             whole.push_str(text);
         } else if is_open(text) {
             whole = Some((line, text.to_owned()));
         } else {
+            budget.take(path, line, text)?;
             take(line, &finite(path, line, text, used)?)?;
         }
         Ok(true)
     })?;
     let Some((first, whole)) = whole else { return Ok(()) };
     let text = finite(path, first, &whole, used)?;
-    if !text.trim_start().starts_with('[') {
+    let Some(mut list) = text.trim_start().strip_prefix('[') else {
+        budget.take(path, first, &text)?;
         return take(first, &text);
-    }
-    let fail = |error: serde_json::Error| {
-        DumpError::line(path, first + error.line() - 1, lines::json_reason(&error))
     };
-    let items: Vec<&RawValue> = serde_json::from_str(&text).map_err(fail)?;
     let (mut line, mut at) = (first, 0);
-    for item in items {
-        // Each item is a slice of the text.
-        let start = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    while let Some((item, rest)) = split_item(list) {
+        // `list` ends where the text ends.
+        let start = text.len() - list.trim_start().len();
         line += text.get(at..start).unwrap_or_default().matches('\n').count();
         at = start;
-        take(line, item.get())?;
+        budget.take(path, line, item)?;
+        take(line, item)?;
+        list = rest;
     }
     Ok(())
+}
+
+/// Splits the first item off the rest of a list, which is valid JSON after a `[` or a comma.
+/// Returns `None` at the list's end.
+fn split_item(list: &str) -> Option<(&str, &str)> {
+    let list = list.trim_start();
+    let mut items = serde_json::Deserializer::from_str(list).into_iter::<&RawValue>();
+    let item = items.next()?.ok()?;
+    let rest = list.get(items.byte_offset()..)?.trim_start();
+    Some((item.get(), rest.strip_prefix(',').unwrap_or(rest)))
 }
 
 /// Returns true if the text starts a list, or an object that spans several lines.
@@ -78,19 +88,23 @@ fn is_open(text: &str) -> bool {
             && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
+/// Returns valid JSON, with null instead of NaN and infinities.
 fn finite<'t>(
     path: &Path,
     line: usize,
     text: &'t str,
     used: impl Fn(&[&str]) -> bool,
 ) -> Result<Cow<'t, str>, DumpError> {
+    let fail = |error: serde_json::Error| {
+        DumpError::line(path, line + error.line().saturating_sub(1), lines::json_reason(&error))
+    };
     let Err(error) = serde_json::from_str::<IgnoredAny>(text) else { return Ok(Cow::Borrowed(text)) };
     match not_finite::as_null(text, used) {
-        Ok(None) => {
-            let line = line + error.line().saturating_sub(1);
-            Err(DumpError::line(path, line, lines::json_reason(&error)))
+        Ok(None) => Err(fail(error)),
+        Ok(Some(finite)) => {
+            serde_json::from_str::<IgnoredAny>(&finite).map_err(fail)?;
+            Ok(Cow::Owned(finite))
         }
-        Ok(Some(finite)) => Ok(Cow::Owned(finite)),
         Err(reason) => Err(DumpError::line(path, line, reason)),
     }
 }
@@ -111,7 +125,7 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
 pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;
-    lines::each(path, |line, text| {
+    let mut budget = lines::each_text(path, |line, text, _| {
         if let Some((_, whole)) = &mut found {
             whole.push('\n');
             whole.push_str(text);
@@ -123,10 +137,13 @@ pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     })?;
     let Some((line, text)) = found else { return Ok(None) };
     let text = finite(path, line, &text, |_| false)?;
-    let parsed = serde_json::from_str(&text);
+    let object = match text.trim_start().strip_prefix('[') {
+        Some(list) => split_item(list).map(|(item, _)| item),
+        None => Some(&*text),
+    };
+    let Some(object) = object else { return Ok(None) };
+    budget.take(path, line, object)?;
+    let parsed = serde_json::from_str(object);
     let value: Value = parsed.map_err(|error| DumpError::line(path, line, lines::json_reason(&error)))?;
-    Ok(match value {
-        Value::Array(items) => items.into_iter().next().map(|item| (line, item)),
-        other => Some((line, other)),
-    })
+    Ok(Some((line, value)))
 }
