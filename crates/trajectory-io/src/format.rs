@@ -1,8 +1,11 @@
 //! File formats and their readers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+
+use serde_json::value::RawValue;
 
 use crate::conversation::{self, atif, documents, messages, sharegpt};
 use crate::dump::{Dump, assemble};
@@ -136,11 +139,13 @@ pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
             (false, false) => Format::Trl,
         });
     }
-    let Some((line, value)) = documents::first(path)? else {
+    let Some((line, text)) = documents::first(path)? else {
         return Err(DumpError::file(path, "has no trajectories"));
     };
-    let has = |keys: &[&str]| keys.iter().all(|key| value.get(key).is_some());
-    let is_atif = value["schema_version"].as_str().is_some_and(|version| version.starts_with("ATIF"));
+    // Values stay text, because parsed ones take far more memory. What is not an object has no keys.
+    let values: BTreeMap<String, &RawValue> = serde_json::from_str(&text).unwrap_or_default();
+    let has = |keys: &[&str]| keys.iter().all(|&key| values.contains_key(key));
+    let is_atif = values.get("schema_version").is_some_and(|version| version.get().starts_with("\"ATIF"));
     Ok(if has(&["turns"]) {
         Format::Turnwise
     } else if has(&["messages"]) {
@@ -154,7 +159,7 @@ pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     } else if has(&["input", "output"]) {
         Format::Verl
     } else {
-        let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let keys: Vec<&str> = values.keys().map(String::as_str).collect();
         let reason = format!(
             "this is not a trajectory in a known format (its keys: {}). Turnwise's own and hand-written lines have `turns`, \
              conversations `messages`, ShareGPT's `conversations`, ATIF's `schema_version` and `steps`, verl's `input`, \

@@ -23,7 +23,7 @@ use turnwise_core::Tool;
 use super::fields::Fields;
 use super::messages::{header, set_rewards};
 use super::{ChatCall, ChatMessage, Conversation, documents};
-use crate::DumpError;
+use crate::{DumpError, lines};
 
 #[derive(Default)]
 struct LeftOut {
@@ -102,7 +102,9 @@ fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpE
     else {
         return Ok(None);
     };
-    let Some((_, value)) = documents::first(&result)? else { return Ok(None) };
+    let Some((line, text)) = documents::first(&result)? else { return Ok(None) };
+    let parsed = serde_json::from_str(&text);
+    let value: Value = parsed.map_err(|error| DumpError::line(&result, line, lines::json_reason(&error)))?;
     let rewards = value["verifier_result"]["rewards"].as_object();
     let reward = match rewards.map(|rewards| rewards.iter().collect::<Vec<_>>()).as_deref() {
         None | Some([]) => None,

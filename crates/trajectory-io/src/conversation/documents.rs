@@ -122,7 +122,9 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
 }
 
-pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
+/// Returns the text of the first object, or of the first item if it is a list, and its line.
+/// The text is valid JSON.
+pub(crate) fn first(path: &Path) -> Result<Option<(usize, String)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;
     let mut budget = lines::each_text(path, |line, text, _| {
@@ -143,7 +145,5 @@ pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     };
     let Some(object) = object else { return Ok(None) };
     budget.take(path, line, object)?;
-    let parsed = serde_json::from_str(object);
-    let value: Value = parsed.map_err(|error| DumpError::line(path, line, lines::json_reason(&error)))?;
-    Ok(Some((line, value)))
+    Ok(Some((line, object.to_owned())))
 }
