@@ -90,11 +90,18 @@ pub(crate) fn content(value: &Value) -> Option<String> {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {
-            // Images and other parts become JSON.
-            let text = |part: &Value| {
-                part["text"].as_str().map_or_else(|| part.to_string(), std::borrow::ToOwned::to_owned)
-            };
-            Some(parts.iter().map(text).collect::<Vec<_>>().join("\n"))
+            let mut joined = String::new();
+            for (index, part) in parts.iter().enumerate() {
+                if index > 0 {
+                    joined.push('\n');
+                }
+                match part["text"].as_str() {
+                    Some(text) => joined.push_str(text),
+                    // Images and other parts become JSON.
+                    None => joined.push_str(&part.to_string()),
+                }
+            }
+            Some(joined)
         }
         _ => None,
     }

@@ -50,17 +50,20 @@ impl<'a> Fields<'a> {
         self.get(key, "true or false")
     }
 
-    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<(String, &'a str)>>, String> {
+    /// Returns the path and text of each item.
+    pub(crate) fn list(
+        &self,
+        key: &str,
+    ) -> Result<Option<impl ExactSizeIterator<Item = (String, &'a str)>>, String> {
         let Some(items) = self.get::<Vec<&'a RawValue>>(key, "a list")? else { return Ok(None) };
         let path = self.path(key);
-        Ok(Some(
-            items.iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item.get())).collect(),
-        ))
+        let named = move |(index, item): (usize, &'a RawValue)| (format!("{path}[{index}]"), item.get());
+        Ok(Some(items.into_iter().enumerate().map(named)))
     }
 
     pub(crate) fn objects(&self, key: &str) -> Result<Option<Vec<Self>>, String> {
         let Some(items) = self.list(key)? else { return Ok(None) };
-        items.into_iter().map(|(path, text)| Self::parse(text, &path)).collect::<Result<_, _>>().map(Some)
+        items.map(|(path, text)| Self::parse(text, &path)).collect::<Result<_, _>>().map(Some)
     }
 
     pub(crate) fn object(&self, key: &str) -> Result<Option<Self>, String> {
