@@ -3,8 +3,11 @@
 /// Spellings of non-finite numbers, tried in this order.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Replaces non-finite numbers by null; returns `None` if all numbers are finite. Strings are
-/// unchanged.
+/// Maximum nesting of objects and lists, which is also that of parsed JSON.
+const DEEPEST: usize = 128;
+
+/// Replaces non-finite numbers by null; returns `None` if all numbers are finite, or if the text is
+/// too deeply nested. Strings are unchanged.
 ///
 /// # Errors
 /// Fails if `used` returns true for the path of a non-finite number. A path consists of the keys
@@ -23,6 +26,7 @@ pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Opti
                 at = end + 1;
             }
             b':' => open.iter_mut().next_back().into_iter().for_each(|key| *key = last),
+            b'{' | b'[' if open.len() > DEEPEST => return Ok(None),
             b'{' | b'[' => open.push(""),
             b'}' | b']' => drop(open.pop()),
             b'N' | b'I' | b'-' => {
@@ -80,6 +84,7 @@ mod tests {
         ] {
             assert_eq!(as_null(text, never).unwrap().as_deref(), expected, "{text}");
         }
+        assert_eq!(as_null(&("[".repeat(1000) + "NaN"), never).unwrap(), None);
     }
 
     #[test]
