@@ -23,8 +23,11 @@ const MOST_ITEMS: usize = 1 << 20;
 const DEEPEST: usize = 100;
 /// Stack size in bytes. Dropping nested lists recurses, and `FUEL` allows 200,000 levels.
 const STACK: usize = 128 << 20;
-/// Function that rewritten templates call after setting variables.
+/// Filter that rewritten templates apply to the variables that a tag sets. Unlike a function, a
+/// filter cannot be replaced by a variable of the same name.
 pub(super) const CHECK: &str = "turnwise_check";
+/// Filter that rewritten templates apply to the length of a text that they write next.
+pub(super) const COUNT: &str = "turnwise_count";
 
 thread_local! {
     /// Bytes printed by this thread's rendering; every rendering has its own thread.
@@ -34,7 +37,9 @@ thread_local! {
 pub(super) fn set(environment: &mut Environment<'_>) {
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
-    environment.add_function(CHECK, |values: Rest<Value>| values.iter().try_for_each(check_kept));
+    environment
+        .add_filter(CHECK, |values: Value| values.try_iter()?.try_for_each(|value| check_kept(&value)));
+    environment.add_filter(COUNT, count_printed);
     for (name, own) in GROWING {
         environment.add_filter(name, move |state: &State<'_, '_>, arguments: Rest<Value>| {
             check_growth(name, &arguments)?;
@@ -151,8 +156,8 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     }
 }
 
-pub(super) fn count_printed(text: &str) -> Result<(), Error> {
-    let printed = PRINTED.get().saturating_add(text.len());
+pub(super) fn count_printed(length: usize) -> Result<(), Error> {
+    let printed = PRINTED.get().saturating_add(length);
     PRINTED.set(printed);
     if printed > MOST_TEXT {
         return Err(exceeded(format!("the template prints more than {MOST_TEXT} bytes")));

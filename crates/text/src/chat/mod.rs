@@ -299,7 +299,7 @@ fn environment() -> Environment<'static> {
     environment.set_formatter(|out, _state, value| {
         limits::check_printed(value)?;
         let text = python::text(value);
-        limits::count_printed(&text)?;
+        limits::count_printed(text.len())?;
         out.write_str(&text).map_err(|_| ErrorKind::WriteFailure.into())
     });
     environment.add_filter("tojson", to_json);

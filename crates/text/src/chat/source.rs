@@ -1,9 +1,11 @@
 //! Rewrites the source of a template before it is compiled.
 
-use super::limits::CHECK;
+use super::limits::{CHECK, COUNT};
 
 /// Method that replaces slices with a step.
 pub(super) const SLICE: &str = "turnwise_slice";
+/// Minimum bytes of a counted text.
+const LONG: usize = 128;
 
 /// Rewrites a template:
 ///
@@ -11,27 +13,44 @@ pub(super) const SLICE: &str = "turnwise_slice";
 /// * `{% generation %}` tags become `{% if true %}` and `endif`.
 /// * Slices with a step (`[::-1]`) become calls of [`SLICE`], because `minijinja`'s slices are
 ///   wrong for negative steps and panic for empty lists.
-/// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
-///   arguments, because stored values can grow only there.
+/// * A check ([`CHECK`]) follows each tag that sets variables, because stored values can grow only
+///   there: `set`, `with`, `for`, and the starts of macros and `call` blocks with arguments.
+/// * A count ([`COUNT`]) precedes long texts between tags, because `set` blocks, macros and
+///   recursive loops can store them.
 pub(super) fn rewritten(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
     let mut captured = Vec::new();
+    // The place of a check at the end of the last statement, and the bytes of text since then.
+    let (mut place, mut texts) = (None, 0);
     while let Some((at, close)) = next_tag(rest) {
         let (before, tag) = rest.split_at(at + 2);
+        let statement = close == "%}" && !is_raw(tag);
+        texts += at;
+        if statement {
+            count(place, texts, &mut out);
+            texts = 0;
+        }
         out.push_str(before);
         rest = match close {
             "#}" => copied(tag, tag.find(close).map_or(tag.len(), |end| end + 2), &mut out),
-            "%}" if is_raw(tag) => copied(tag, raw_length(tag), &mut out),
-            "%}" => {
+            "%}" if statement => {
                 let from = out.len();
                 let rest = expression(generation(tag, &mut out), close, &mut out);
-                checked(rest, from, &mut captured, &mut out)
+                let (rest, end) = checked(rest, from, &mut captured, &mut out);
+                place = end;
+                rest
+            }
+            "%}" => {
+                let length = raw_length(tag);
+                texts += length;
+                copied(tag, length, &mut out)
             }
             _ => expression(tag, close, &mut out),
         };
     }
+    count(place, texts + rest.len(), &mut out);
     out.push_str(rest);
     out
 }
@@ -96,34 +115,50 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
 }
 
 /// Copies the end (`%}`) of the tag that starts at `from` in `out`, and then adds a check of the
-/// variables that the tag sets. Returns the rest. `captured` lists the variables of open `set`
-/// blocks.
-fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
-    let Some(after) = rest.strip_prefix("%}") else { return rest };
-    let Some(names) = names_set(&out[from..], captured) else { return rest };
-    // The check takes over the tag's trimming of white space.
-    let trimming = out[from..].chars().next_back().filter(|last| matches!(last, '-' | '+'));
-    if trimming.is_some() {
-        out.pop();
-    }
-    out.push_str(&format!("%}}{{% if {CHECK}({names}) %}}{{% endif "));
-    out.extend(trimming);
+/// variables that the tag sets. Returns the rest and the place of another check. `captured` lists
+/// the variables of open `set` blocks.
+fn checked<'a>(
+    rest: &'a str,
+    from: usize,
+    captured: &mut Vec<String>,
+    out: &mut String,
+) -> (&'a str, Option<usize>) {
+    let Some(after) = rest.strip_prefix("%}") else { return (rest, None) };
+    let names = names_set(&out[from..], captured);
+    let mut place = out.len() - usize::from(out[from..].ends_with(['-', '+']));
     out.push_str("%}");
-    after
+    if let Some(names) = names {
+        place += insert_check(place, &format!("[{names}]|{CHECK}"), out);
+    }
+    (after, Some(place))
+}
+
+/// Inserts a check before the end of a tag. The check takes over the tag's trimming of white space.
+/// Returns the check's length.
+fn insert_check(place: usize, check: &str, out: &mut String) -> usize {
+    let check = format!("%}}{{% if {check} %}}{{% endif ");
+    out.insert_str(place, &check);
+    check.len()
+}
+
+fn count(place: Option<usize>, texts: usize, out: &mut String) {
+    if let Some(place) = place.filter(|_| texts >= LONG) {
+        insert_check(place, &format!("{texts}|{COUNT}"), out);
+    }
 }
 
 fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     let tag = tag.strip_prefix(['-', '+']).unwrap_or(tag);
     let tag = tag.strip_suffix(['-', '+']).unwrap_or(tag).trim();
-    let (word, inside) = tag.split_once(|character: char| character.is_whitespace()).unwrap_or((tag, ""));
+    let (word, inside) = tag.split_at(tag.find(|letter: char| !in_word(letter)).unwrap_or(tag.len()));
     let plain = |names: &str| {
-        let letters = |letter: char| letter.is_alphanumeric() || "_., \t\n".contains(letter);
+        let names = names.replace(['(', ')'], " ");
+        let letters = |letter: char| in_word(letter) || "., \t\n".contains(letter);
         (!names.trim().is_empty() && names.chars().all(letters)).then(|| names.trim().to_owned())
     };
     match word {
         "set" => {
-            let before = inside.split_once('=').map(|(names, _)| names.trim());
-            let names = before.and_then(|names| plain(names.trim_start_matches('(').trim_end_matches(')')));
+            let names = inside.split_once('=').and_then(|(names, _)| plain(names));
             if names.is_none() {
                 // A `set` block, whose variable may have filters, ends at `endset`.
                 captured.push(inside.split('|').next().unwrap_or_default().to_owned());
@@ -131,15 +166,33 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
             names
         }
         "endset" => plain(&captured.pop()?),
+        "for" => plain(targets(inside)?),
+        "with" => plain(&parameters(inside)),
         "macro" => plain(&parameters(inside.split_once('(')?.1)),
+        "call" => plain(&parameters(inside.trim_start().strip_prefix('(')?)),
         _ => None,
     }
 }
 
+fn in_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Returns the part of a `for` tag before `in`.
+fn targets(inside: &str) -> Option<&str> {
+    let mut places = inside.match_indices("in");
+    let (at, _) = places.find(|&(at, word)| {
+        !inside[..at].ends_with(in_word) && !inside[at + word.len()..].starts_with(in_word)
+    })?;
+    Some(&inside[..at])
+}
+
 fn parameters(text: &str) -> String {
     let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);
-    for character in text.chars() {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
         match (quote, character) {
+            (Some(_), '\\') => drop(characters.next()),
             (Some(begin), _) => quote = quote.filter(|_| character != begin),
             (None, '\'' | '"') => quote = Some(character),
             (None, ')') if depth == 0 => break,
@@ -203,7 +256,7 @@ fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHECK, SLICE, rewritten};
+    use super::{CHECK, COUNT, LONG, SLICE, rewritten};
 
     #[test]
     fn generation_tags_become_blocks_that_do_nothing() {
@@ -218,12 +271,18 @@ mod tests {
 
     #[test]
     fn what_is_set_is_checked_behind_its_tag() {
-        let check = |names: &str, end: &str| format!("%}}{{% if {CHECK}({names}) %}}{{% endif {end}%}}");
+        let check = |names: &str, end: &str| format!("%}}{{% if [{names}]|{CHECK} %}}{{% endif {end}%}}");
         for (source, names, end) in [
             ("{% set generation = 1 %} a", "generation", ""),
             ("{%- set ns.x = ns.x ~ '%}' -%} a", "ns.x", "-"),
             ("{%set a, b = f(c=1) +%} a", "a, b", "+"),
             ("{% set (a, b) = c %} a", "a, b", ""),
+            ("{% set(a, b) = c %} a", "a, b", ""),
+            ("{% set (a, (b, c)) = d %} a", "a,  b, c", ""),
+            ("{% with a = 'b\\', c', d = e(f=1) -%} a", "a , d", "-"),
+            ("{%- for inner, b in c if d is in [1] recursive +%} a", "inner, b", "+"),
+            ("{% for (a, b)in c %} a", "a, b", ""),
+            ("{%call(a, b=1) f(c) %} a", "a, b", ""),
             ("{% set x = a == b %} a", "x", ""),
             ("{% macro f(a, b=['x, )', 1], c) -%} a", "a, b, c", "-"),
             ("{% set x | replace('=', 'y') %}y{% endset %} a", "x", ""),
@@ -236,11 +295,41 @@ mod tests {
                 found.replace(&check(names, end), &format!("{end}%}}")).replace(&check("y", ""), "%}");
             assert_eq!(plain, source);
         }
-        for source in
-            ["{% settle = 1 %}", "{% macro f() %}", "{% endset %}", "{% set x = 1", "{{ set x = 1 }}"]
-        {
+        for source in [
+            "{% settle = 1 %}",
+            "{% macro f() %}",
+            "{% call f(x=1) %}",
+            "{% with %}",
+            "{% format in x %}",
+            "{% endset %}",
+            "{% set x = 1",
+            "{{ set x = 1 }}",
+        ] {
             assert_eq!(rewritten(source), source);
         }
+    }
+
+    #[test]
+    fn long_texts_are_counted_behind_the_tag_before_them() {
+        let text = "a".repeat(LONG);
+        let check = |length: usize| format!("%}}{{% if {length}|{COUNT} %}}{{% endif ");
+        let (exact, more) = (check(LONG), check(LONG + 1));
+        for (source, expected) in [
+            (
+                format!("{text}{{% if b-%}}{text}{{% endif %}}{text}"),
+                format!("{text}{{% if b{exact}-%}}{text}{{% endif {exact}%}}{text}"),
+            ),
+            (
+                format!("{{% else %}}a{{# {text} #}}{{{{ b }}}}{text}{{% if c %}}"),
+                format!("{{% else {more}%}}a{{# {text} #}}{{{{ b }}}}{text}{{% if c %}}"),
+            ),
+        ] {
+            assert_eq!(rewritten(&source), expected);
+        }
+        let raw = format!("{{% if b +%}}{{% raw %}}{text}{{% endraw %}}");
+        assert!(rewritten(&raw).contains(&format!("|{COUNT} %}}{{% endif +%}}{{% raw %}}")));
+        let short = format!("{{% if b %}}{}{{% endif %}}", "a".repeat(LONG - 1));
+        assert_eq!(rewritten(&short), short);
     }
 
     fn called(text: &str) -> String {
@@ -251,8 +340,8 @@ mod tests {
     fn slices_with_a_step_are_rewritten_outside_of_texts() {
         for (source, expected) in [
             (
-                "{% for m in messages[::-1] %}é[::-1]{{ a[ : :-1 ]+b[::-1][0] }}",
-                "{% for m in messages.S(none,none,-1) %}é[::-1]{{ a.S(none ,none ,-1 )+b.S(none,none,-1)[0] }}",
+                "{% if messages[::-1] %}é[::-1]{{ a[ : :-1 ]+b[::-1][0] }}",
+                "{% if messages.S(none,none,-1) %}é[::-1]{{ a.S(none ,none ,-1 )+b.S(none,none,-1)[0] }}",
             ),
             (
                 "{{ '[::-1]' + \"\\\"[::-1]\" + x[1:c[::2]|length:] }}",

@@ -145,6 +145,9 @@ fn a_template_cannot_print_or_keep_texts_without_end() {
     let forty = |body: &str| {
         format!("{{% set ns = namespace(x='ab') %}}{{% for i in range(40) %}}{body}{{% endfor %}}")
     };
+    let with = |depth: usize, tag: &str| {
+        format!("{{% set x = 'a' * 1000000 %}}{}{}", tag.repeat(depth), "{% endwith %}".repeat(depth))
+    };
     for (source, reason) in [
         (forty("{% set ns.x = ns.x ~ ns.x %}"), "a variable holds a text of more than"),
         (forty("{% set ns.x = ns.x + ns.x -%}"), "a variable holds a text of more than"),
@@ -153,10 +156,48 @@ fn a_template_cannot_print_or_keep_texts_without_end() {
             "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}".into(),
             "a variable holds a text of more than",
         ),
+        (with(20, "{% with x = x ~ x %}"), "a variable holds a text of more than"),
+        (with(20, "{%- with(x, y) = (x ~ x, 'it\\'s') -%}"), "a variable holds a text of more than"),
+        (with(20, "{% for x in [x ~ x] -%}").replace("endwith", "endfor"), "a variable holds a text"),
+        (
+            "{% for x in ['ab'] recursive %}{{ loop([x ~ x]) }}{% endfor %}".into(),
+            "a variable holds a text of more than",
+        ),
+        (
+            "{% macro f(x) %}{{ caller(x ~ x) }}{% endmacro %}\
+             {% call(y) f('a' * 10000000) %}{{ y | length }}{% endcall %}"
+                .into(),
+            "a variable holds a text of more than",
+        ),
+        (
+            "{% set x = 'ab' %}".to_owned() + &"{% set(x) = x ~ x %}".repeat(40),
+            "a variable holds a text of more than",
+        ),
+        // A variable does not replace the check.
+        (
+            "{% set turnwise_check = debug %}".to_owned() + &forty("{% set ns.x = ns.x ~ ns.x %}"),
+            "a variable holds a text of more than",
+        ),
         (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x }}", "a printed value has more than"),
         (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | tojson }}", "a printed value has more than"),
         ("{% set x = ['ab'] %}".to_owned() + &"{% set x = x + x %}".repeat(40), "a variable holds a list"),
         (format!("{{% for i in range(100000) %}}{}{{% endfor %}}", "a".repeat(1000)), "prints more than"),
+        (
+            format!(
+                "{{% set x %}}{{% for i in range(100000) %}}{}{{% endfor %}}{{% endset %}}{{{{ x | length }}}}",
+                "a".repeat(1000)
+            ),
+            "prints more than",
+        ),
+        (
+            format!("{{% macro f() %}}{}{{% endmacro %}}", "a".repeat(100_000))
+                + "{% for i in range(1000) %}{% if f() == '' %}{% endif %}{% endfor %}",
+            "prints more than",
+        ),
+        (
+            format!("{{% filter upper %}}{}{{% endfilter %}}", forty("{{ 'a' * 1000000 }}")),
+            "prints more than",
+        ),
         ("{% for i in range(100) %}{{ 'a' * 1000000 }}{% endfor %}".into(), "prints more than"),
         ("{{ ('a' * 100000) | replace('a', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
         ("{{ ('a' * 100000) | replace('', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
