@@ -1,13 +1,12 @@
 //! Limits for chat templates, which are programs from untrusted model folders.
-//!
-//! Filters that can produce text of any length are checked before they run.
 
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, Value};
 
 use crate::TextError;
 
@@ -20,6 +19,12 @@ pub(super) const MOST_SOURCE: usize = 1 << 20;
 /// Maximum bytes that a rendering prints in total, and maximum bytes of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
 const MOST_ITEMS: usize = 1 << 20;
+/// Bytes that an item of a list counts as. `MOST_ITEMS` items count as `MOST_TEXT` bytes.
+pub(super) const ITEM: usize = MOST_TEXT / MOST_ITEMS;
+/// Maximum bytes of texts and lists that a rendering makes in total.
+const MOST_MADE: usize = 2 << 30;
+/// Maximum time of a rendering. A conversation takes milliseconds.
+const LONGEST: Duration = Duration::from_secs(10);
 const DEEPEST: usize = 100;
 /// Stack size in bytes. Dropping nested lists recurses, and `FUEL` allows 200,000 levels.
 const STACK: usize = 128 << 20;
@@ -32,80 +37,32 @@ pub(super) const COUNT: &str = "turnwise_count";
 thread_local! {
     /// Bytes printed by this thread's rendering; every rendering has its own thread.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
+    /// Bytes made by this thread's rendering.
+    static MADE: Cell<usize> = const { Cell::new(0) };
+    /// Start of this thread's rendering.
+    static STARTED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 pub(super) fn set(environment: &mut Environment<'_>) {
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
-    environment
-        .add_filter(CHECK, |values: Value| values.try_iter()?.try_for_each(|value| check_kept(&value)));
+    environment.add_filter(CHECK, |values: Value| {
+        check_time()?;
+        values.try_iter()?.try_for_each(|value| check_kept(&value))
+    });
     environment.add_filter(COUNT, count_printed);
-    for (name, own) in GROWING {
-        environment.add_filter(name, move |state: &State<'_, '_>, arguments: Rest<Value>| {
-            check_growth(name, &arguments)?;
-            state.apply_filter(own, &arguments)
-        });
-    }
-    environment.add_filter("turnwise_replace", filters::replace);
-    environment.add_filter("turnwise_join", filters::join);
-    environment.add_filter("turnwise_indent", filters::indent);
-    environment.add_filter("turnwise_slice_filter", filters::slice);
-    environment.add_filter("turnwise_batch", filters::batch);
-}
-
-/// Filters whose result can be far longer than their arguments, each with the name under which the
-/// original filter is kept.
-const GROWING: [(&str, &str); 5] = [
-    ("replace", "turnwise_replace"),
-    ("join", "turnwise_join"),
-    ("indent", "turnwise_indent"),
-    ("slice", "turnwise_slice_filter"),
-    ("batch", "turnwise_batch"),
-];
-
-/// Checks how long a filter's result can become, given its arguments. The first argument is the
-/// filtered value.
-fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
-    let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
-    let number = |name: &str| {
-        let named = arguments.last().and_then(|last| last.get_attr(name).ok());
-        arguments.get(1).cloned().into_iter().chain(named).find_map(|value| usize::try_from(value).ok())
-    };
-    let text = arguments.first().and_then(Value::as_str).unwrap_or_default();
-    let grown = match filter {
-        "replace" => {
-            let from = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
-            text.matches(from).count().saturating_mul(length(2)).saturating_add(text.len())
-        }
-        "join" => {
-            let Some(list) = arguments.first() else { return Ok(()) };
-            check_printed(list)?;
-            list.len().unwrap_or(0).saturating_mul(length(1))
-        }
-        "indent" => text.lines().count().saturating_mul(number("width").unwrap_or(4)),
-        // `slice` and `batch` are limited by items.
-        _ => number("count").unwrap_or(0).saturating_mul(MOST_TEXT / MOST_ITEMS),
-    };
-    if grown > MOST_TEXT {
-        return Err(exceeded(format!("`{filter}` makes more than {MOST_TEXT} bytes")));
-    }
-    Ok(())
-}
-
-pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
-    match (method, arguments) {
-        ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
-        ("join", [list]) => check_growth(method, &[list.clone(), value.clone()]),
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {
+    let timed = || {
+        STARTED.set(Some(Instant::now()));
+        render()
+    };
     thread::scope(|scope| {
         let spawned =
-            thread::Builder::new().name("chat template".into()).stack_size(STACK).spawn_scoped(scope, render);
+            thread::Builder::new().name("chat template".into()).stack_size(STACK).spawn_scoped(scope, timed);
         let thread =
             spawned.map_err(|error| TextError::Chat(format!("no thread for the chat template: {error}")))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -116,17 +73,71 @@ fn exceeded(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a value stored in a variable, because repeated doubling would exhaust memory.
-fn check_kept(value: &Value) -> Result<(), Error> {
-    match value.as_str() {
-        Some(text) if text.len() > MOST_TEXT => {
-            Err(exceeded(format!("a variable holds a text of more than {MOST_TEXT} bytes")))
-        }
-        None if value.len().is_some_and(|length| length > MOST_ITEMS) => {
-            Err(exceeded(format!("a variable holds a list of more than {MOST_ITEMS} items")))
+pub(super) fn check_time() -> Result<(), Error> {
+    match STARTED.get() {
+        Some(started) if started.elapsed() > LONGEST => {
+            Err(exceeded(format!("the template takes more than {} s", LONGEST.as_secs())))
         }
         _ => Ok(()),
     }
+}
+
+/// Checks the bytes that an operator or a filter is about to make.
+pub(super) fn check_length(name: &str, bytes: usize) -> Result<(), Error> {
+    if bytes > MOST_TEXT {
+        return Err(exceeded(format!("`{name}` makes more than {MOST_TEXT} bytes")));
+    }
+    Ok(())
+}
+
+/// Returns the number of a list's or map's items, or more than `MOST_ITEMS` if there are more.
+pub(super) fn items(value: &Value) -> usize {
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => value.len().unwrap_or_else(|| {
+            // Lists without a known length, like chained ones, are computed item by item.
+            value.try_iter().map_or(0, |items| items.take(MOST_ITEMS + 1).count())
+        }),
+        _ => 0,
+    }
+}
+
+/// Returns the bytes of a text or list without those of its items.
+pub(super) fn size(value: &Value) -> usize {
+    value.as_str().map_or_else(|| items(value).saturating_mul(ITEM), str::len)
+}
+
+/// Checks a value that the template made, and all of them together. They can be kept in lists, so
+/// limits for single variables do not limit memory.
+pub(super) fn made(value: Value) -> Result<Value, Error> {
+    check_time()?;
+    check_kept(&value)?;
+    // An item of a list takes at least 24 bytes.
+    let bytes = if value.as_str().is_some() { size(&value) } else { 2 * size(&value) };
+    let made = MADE.get().saturating_add(bytes);
+    MADE.set(made);
+    if made > MOST_MADE {
+        return Err(exceeded(format!("the template makes more than {MOST_MADE} bytes of texts and lists")));
+    }
+    Ok(value)
+}
+
+/// Checks a value that is stored or computed, because repeated doubling would exhaust memory.
+pub(super) fn check_kept(value: &Value) -> Result<(), Error> {
+    match value.as_str() {
+        Some(text) if text.len() > MOST_TEXT => {
+            Err(exceeded(format!("a text has more than {MOST_TEXT} bytes")))
+        }
+        None if items(value) > MOST_ITEMS => {
+            Err(exceeded(format!("a list has more than {MOST_ITEMS} items")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks a value whose nested items are printed or compared. A list that holds another twice, and
+/// so on, has any number of them.
+pub(super) fn check_nested(value: &Value) -> Result<(), Error> {
+    if value.as_str().is_some() { Ok(()) } else { check_printed(value) }
 }
 
 pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
@@ -137,13 +148,18 @@ pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
 fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     if depth > DEEPEST {
         return Err(exceeded(format!(
-            "a printed value has more than {DEEPEST} lists and maps inside each other"
+            "a printed or compared value has more than {DEEPEST} lists and maps inside each other"
         )));
     }
-    let bytes = 2 + value.as_str().map_or(0, str::len);
+    let bytes = 2 + match value.as_str() {
+        Some(text) => text.len(),
+        // Up to 309 digits.
+        None if value.kind() == ValueKind::Number => value.to_string().len(),
+        None => 0,
+    };
     *left = left
         .checked_sub(bytes)
-        .ok_or_else(|| exceeded(format!("a printed value has more than {MOST_TEXT} bytes")))?;
+        .ok_or_else(|| exceeded(format!("a printed or compared value has more than {MOST_TEXT} bytes")))?;
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
             value.try_iter()?.try_for_each(|item| walk(&item, depth + 1, left))
@@ -157,6 +173,7 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
 }
 
 pub(super) fn count_printed(length: usize) -> Result<(), Error> {
+    check_time()?;
     let printed = PRINTED.get().saturating_add(length);
     PRINTED.set(printed);
     if printed > MOST_TEXT {
@@ -186,5 +203,38 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::chat::source::rewritten;
+
+    #[test]
+    fn time_is_checked_by_whatever_takes_time() {
+        let environment = crate::chat::environment();
+        let render = |source: &str| environment.render_str(&rewritten(source), BTreeMap::from([("x", "a")]));
+        for source in [
+            "{% set y = x %}",
+            "{% for y in [x] %}{% endfor %}",
+            "{{ x }}",
+            "{% if x == 'b' %}{% endif %}",
+            "{% if x is eq 'b' %}{% endif %}",
+            "{% if x ~ x %}{% endif %}",
+            "{% if 1 + 1 %}{% endif %}",
+            "{% if x | length %}{% endif %}",
+            "{% if x.upper() %}{% endif %}",
+            "{% if x[1:] %}{% endif %}",
+        ] {
+            STARTED.set(Some(Instant::now()));
+            assert!(render(source).is_ok(), "{source}: {:?}", render(source));
+            STARTED.set(Instant::now().checked_sub(LONGEST));
+            std::thread::sleep(Duration::from_millis(1));
+            let error = render(source).unwrap_err().to_string();
+            assert!(error.contains("takes more than 10 s"), "{source}: {error}");
+        }
     }
 }

@@ -17,7 +17,9 @@
 //! * `is sequence` is false for slices, `true is number` is false, and `7 % -3` is 1.
 //! * `{% autoescape %}` escapes nothing, and a loop over `none` runs zero times.
 
+mod checked;
 mod clock;
+mod expression;
 mod format;
 mod limits;
 mod python;
@@ -211,8 +213,9 @@ impl ChatTemplate {
     /// Sets the time used by `strftime_now`, in seconds since 1970 (UTC).
     pub fn at(mut self, seconds: i64) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
-            clock::strftime(seconds, format)
-                .map_err(|reason| minijinja::Error::new(ErrorKind::InvalidOperation, reason))
+            let text = clock::strftime(seconds, format)
+                .map_err(|reason| minijinja::Error::new(ErrorKind::InvalidOperation, reason))?;
+            limits::made(Value::from(text))
         });
         self
     }
@@ -288,14 +291,9 @@ fn environment() -> Environment<'static> {
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(|state, value, method, arguments| {
-        if method == source::SLICE {
-            return python::slice(value, arguments);
-        }
-        limits::check_method(method, value, arguments)?;
-        minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
-    });
+    environment.set_unknown_method_callback(checked::method);
     limits::set(&mut environment);
+    checked::set(&mut environment);
     environment.set_formatter(|out, _state, value| {
         limits::check_printed(value)?;
         let text = python::text(value);
@@ -303,8 +301,10 @@ fn environment() -> Environment<'static> {
         out.write_str(&text).map_err(|_| ErrorKind::WriteFailure.into())
     });
     environment.add_filter("tojson", to_json);
-    environment
-        .add_filter("string", |value: Value| limits::check_printed(&value).map(|()| python::text(&value)));
+    environment.add_filter("string", |value: Value| {
+        limits::check_printed(&value)?;
+        limits::made(Value::from(python::text(&value)))
+    });
     // Unlike None, texts and undefined values are iterable in Python.
     environment.add_test("iterable", |value: Value| {
         value.as_str().is_some() || value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
@@ -363,7 +363,7 @@ fn to_json(
         sorted: argument(3, "sort_keys").is_some_and(|value| value.is_true()),
     };
     named.assert_all_used()?;
-    python::json(&value, &style).map(Value::from)
+    limits::made(Value::from(python::json(&value, &style)?))
 }
 
 #[cfg(test)]

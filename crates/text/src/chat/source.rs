@@ -1,9 +1,8 @@
 //! Rewrites the source of a template before it is compiled.
 
+use super::expression::{Edit, edits, in_word};
 use super::limits::{CHECK, COUNT};
 
-/// Method that replaces slices with a step.
-pub(super) const SLICE: &str = "turnwise_slice";
 /// Minimum bytes of a counted text.
 const LONG: usize = 128;
 
@@ -11,8 +10,10 @@ const LONG: usize = 128;
 ///
 /// * `\r\n` and `\r` become `\n`, as in Python's Jinja.
 /// * `{% generation %}` tags become `{% if true %}` and `endif`.
-/// * Slices with a step (`[::-1]`) become calls of [`SLICE`], because `minijinja`'s slices are
-///   wrong for negative steps and panic for empty lists.
+/// * Operators whose work depends on the lengths of texts and lists become filters with limits
+///   ([`edits`]).
+/// * Slices with a step (`[::-1]`) become method calls, because `minijinja`'s slices are wrong for
+///   negative steps and panic for empty lists.
 /// * A check ([`CHECK`]) follows each tag that sets variables, because stored values can grow only
 ///   there: `set`, `with`, `for`, and the starts of macros and `call` blocks with arguments.
 /// * A count ([`COUNT`]) precedes long texts between tags, because `set` blocks, macros and
@@ -103,12 +104,12 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
 }
 
 fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
-    let (edits, end) = slices(tag, close);
+    let (edits, end) = edits(tag, close, close == "%}");
     let mut done = 0;
-    for (at, instead) in edits {
-        out.push_str(&tag[done..at]);
-        out.push_str(&instead);
-        done = at + 1;
+    for Edit { at, removed, text } in edits {
+        out.push_str(tag.get(done..at).unwrap_or_default());
+        out.push_str(&text);
+        done = at + removed;
     }
     out.push_str(&tag[done..end]);
     &tag[end..]
@@ -174,10 +175,6 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     }
 }
 
-fn in_word(letter: char) -> bool {
-    letter.is_alphanumeric() || letter == '_'
-}
-
 /// Returns the part of a `for` tag before `in`.
 fn targets(inside: &str) -> Option<&str> {
     let mut places = inside.match_indices("in");
@@ -210,53 +207,10 @@ fn parameters(text: &str) -> String {
     names
 }
 
-struct Bracket {
-    character: char,
-    at: usize,
-    colons: Vec<usize>,
-}
-
-fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
-    let mut edits = Vec::new();
-    let mut open: Vec<Bracket> = Vec::new();
-    let mut quote = None;
-    let mut end = tag.len();
-    let mut characters = tag.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match (quote, character) {
-            (Some(_), '\\') => drop(characters.next()),
-            (Some(begin), _) => quote = quote.filter(|_| character != begin),
-            // `}}` inside a bracket closes two objects, not the tag.
-            (None, _) if open.is_empty() && tag[at..].starts_with(close) => {
-                end = at;
-                break;
-            }
-            (None, '\'' | '"') => quote = Some(character),
-            (None, '(' | '[' | '{') => open.push(Bracket { character, at, colons: Vec::new() }),
-            (None, ':') => open.iter_mut().next_back().into_iter().for_each(|last| last.colons.push(at)),
-            (None, ')' | ']' | '}') => {
-                if let Some(Bracket { character: '[', at: start, colons }) = open.pop()
-                    && let [first, second] = colons[..]
-                {
-                    let part = |from: usize, to: usize| {
-                        if tag[from + 1..to].trim().is_empty() { "none" } else { "" }
-                    };
-                    edits.push((start, format!(".{SLICE}({}", part(start, first))));
-                    edits.push((first, format!(",{}", part(first, second))));
-                    edits.push((second, format!(",{}", part(second, at))));
-                    edits.push((at, ")".to_owned()));
-                }
-            }
-            (None, _) => {}
-        }
-    }
-    edits.sort_unstable();
-    (edits, end)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{CHECK, COUNT, LONG, SLICE, rewritten};
+    use super::{CHECK, COUNT, LONG, rewritten};
+    use crate::chat::expression::{PLUS, SLICE, SLICED};
 
     #[test]
     fn generation_tags_become_blocks_that_do_nothing() {
@@ -274,7 +228,7 @@ mod tests {
         let check = |names: &str, end: &str| format!("%}}{{% if [{names}]|{CHECK} %}}{{% endif {end}%}}");
         for (source, names, end) in [
             ("{% set generation = 1 %} a", "generation", ""),
-            ("{%- set ns.x = ns.x ~ '%}' -%} a", "ns.x", "-"),
+            ("{%- set ns.x = ns.x|f('%}') -%} a", "ns.x", "-"),
             ("{%set a, b = f(c=1) +%} a", "a, b", "+"),
             ("{% set (a, b) = c %} a", "a, b", ""),
             ("{% set(a, b) = c %} a", "a, b", ""),
@@ -283,7 +237,7 @@ mod tests {
             ("{%- for inner, b in c if d is in [1] recursive +%} a", "inner, b", "+"),
             ("{% for (a, b)in c %} a", "a, b", ""),
             ("{%call(a, b=1) f(c) %} a", "a, b", ""),
-            ("{% set x = a == b %} a", "x", ""),
+            ("{% set x = 1 == b %} a", "x", ""),
             ("{% macro f(a, b=['x, )', 1], c) -%} a", "a, b, c", "-"),
             ("{% set x | replace('=', 'y') %}y{% endset %} a", "x", ""),
             ("{% set x %}{% set y %}{% endset %}{% endset %} a", "x", ""),
@@ -333,24 +287,25 @@ mod tests {
     }
 
     fn called(text: &str) -> String {
-        text.replace("S(", &format!("{SLICE}("))
+        let text = text.replace("S(", &format!("{SLICE}(")).replace(".T(", &format!(".{SLICED}("));
+        text.replace("|P(", &format!("|{PLUS}("))
     }
 
     #[test]
-    fn slices_with_a_step_are_rewritten_outside_of_texts() {
+    fn slices_are_rewritten_outside_of_texts() {
         for (source, expected) in [
             (
                 "{% if messages[::-1] %}é[::-1]{{ a[ : :-1 ]+b[::-1][0] }}",
-                "{% if messages.S(none,none,-1) %}é[::-1]{{ a.S(none ,none ,-1 )+b.S(none,none,-1)[0] }}",
+                "{% if messages.S(none,none,-1) %}é[::-1]{{ a.S(none ,none ,-1 )|P(b.S(none,none,-1)[0]) }}",
             ),
             (
-                "{{ '[::-1]' + \"\\\"[::-1]\" + x[1:c[::2]|length:] }}",
-                "{{ '[::-1]' + \"\\\"[::-1]\" + x.S(1,c.S(none,none,2)|length,none) }}",
+                "{{ '[::-1]'+\"\\\"[::-1]\"+x[1:c[::2]|length:] }}",
+                "{{ '[::-1]'|P(\"\\\"[::-1]\")|P(x.S(1,c.S(none,none,2)|length,none)) }}",
             ),
-            ("{{ '}}' + é[::-1] }} {{ open", "{{ '}}' + é.S(none,none,-1) }} {{ open"),
+            ("{{ '}}'+é[::-1] }} {{ open", "{{ '}}'|P(é.S(none,none,-1)) }} {{ open"),
             (
-                "{{ a[1:] + a[:2] + a[b] + [{'c': 1, 'd': 2}] }}",
-                "{{ a[1:] + a[:2] + a[b] + [{'c': 1, 'd': 2}] }}",
+                "{{ [a[1:], a[:2], a[b], [{'c': 1, 'd': 2}]] }}",
+                "{{ [a.T()[1:], a.T()[:2], a[b], [{'c': 1, 'd': 2}]] }}",
             ),
             (
                 "{{ {'a': {'b': 1}} }}{{ {'a': {'b': c[::-1]}}['a'] }}[::-1]",
@@ -372,7 +327,7 @@ mod tests {
         }
         let open = format!("{{% raw %}}{slice}{{% open");
         assert_eq!(rewritten(&open), open);
-        assert_eq!(rewritten("{% rawness[::-1] %}"), called("{% rawness.S(none,none,-1) %}"));
+        assert_eq!(rewritten("{% rawness x[::-1] %}"), called("{% rawness x.S(none,none,-1) %}"));
     }
 
     #[test]

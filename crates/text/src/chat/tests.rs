@@ -149,38 +149,32 @@ fn a_template_cannot_print_or_keep_texts_without_end() {
         format!("{{% set x = 'a' * 1000000 %}}{}{}", tag.repeat(depth), "{% endwith %}".repeat(depth))
     };
     for (source, reason) in [
-        (forty("{% set ns.x = ns.x ~ ns.x %}"), "a variable holds a text of more than"),
-        (forty("{% set ns.x = ns.x + ns.x -%}"), "a variable holds a text of more than"),
+        (forty("{% set ns.x = ns.x ~ ns.x %}"), "`~` makes more than"),
+        (forty("{% set ns.x = ns.x + ns.x -%}"), "`+` makes more than"),
         (forty("{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}"), "prints more than"),
-        (
-            "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}".into(),
-            "a variable holds a text of more than",
-        ),
-        (with(20, "{% with x = x ~ x %}"), "a variable holds a text of more than"),
-        (with(20, "{%- with(x, y) = (x ~ x, 'it\\'s') -%}"), "a variable holds a text of more than"),
-        (with(20, "{% for x in [x ~ x] -%}").replace("endwith", "endfor"), "a variable holds a text"),
-        (
-            "{% for x in ['ab'] recursive %}{{ loop([x ~ x]) }}{% endfor %}".into(),
-            "a variable holds a text of more than",
-        ),
+        ("{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}".into(), "`~` makes more than"),
+        (with(20, "{% with x = x ~ x %}"), "`~` makes more than"),
+        (with(20, "{%- with(x, y) = (x ~ x, 'it\\'s') -%}"), "`~` makes more than"),
+        (with(20, "{% for x in [x ~ x] -%}").replace("endwith", "endfor"), "`~` makes more than"),
+        ("{% for x in ['ab'] recursive %}{{ loop([x ~ x]) }}{% endfor %}".into(), "`~` makes more than"),
         (
             "{% macro f(x) %}{{ caller(x ~ x) }}{% endmacro %}\
              {% call(y) f('a' * 10000000) %}{{ y | length }}{% endcall %}"
                 .into(),
-            "a variable holds a text of more than",
+            "`~` makes more than",
         ),
-        (
-            "{% set x = 'ab' %}".to_owned() + &"{% set(x) = x ~ x %}".repeat(40),
-            "a variable holds a text of more than",
-        ),
+        ("{% set x = 'ab' %}".to_owned() + &"{% set(x) = x ~ x %}".repeat(40), "`~` makes more than"),
         // A variable does not replace the check.
         (
             "{% set turnwise_check = debug %}".to_owned() + &forty("{% set ns.x = ns.x ~ ns.x %}"),
-            "a variable holds a text of more than",
+            "`~` makes more than",
         ),
-        (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x }}", "a printed value has more than"),
-        (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | tojson }}", "a printed value has more than"),
-        ("{% set x = ['ab'] %}".to_owned() + &"{% set x = x + x %}".repeat(40), "a variable holds a list"),
+        (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x }}", "a printed or compared value has more than"),
+        (
+            forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | tojson }}",
+            "a printed or compared value has more than",
+        ),
+        ("{% set x = ['ab'] %}".to_owned() + &"{% set x = x + x %}".repeat(40), "a list has more than"),
         (format!("{{% for i in range(100000) %}}{}{{% endfor %}}", "a".repeat(1000)), "prints more than"),
         (
             format!(
@@ -206,6 +200,16 @@ fn a_template_cannot_print_or_keep_texts_without_end() {
         ("{{ ('b' * 100000).join(['a'] * 100000) | length }}".into(), "`join` makes more than"),
         ("{{ ('a\n' * 10000) | indent(100000) | length }}".into(), "`indent` makes more than"),
         ("{{ ('a\n' * 10000) | indent(width=100000) | length }}".into(), "`indent` makes more than"),
+        ("{{ ['a' * 100000] | replace('a', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
+        ("{{ ('a' * 100000) | replace('a', ['b' * 100000]) | length }}".into(), "`replace` makes more than"),
+        ("{{ '%1000000000s' | format('a') | length }}".into(), "`format` makes more than"),
+        ("{{ '%(a)-1000000000s' | format({'a': 1}) | length }}".into(), "`format` makes more than"),
+        (
+            "{{ ('%(a)s' * 100000) | format({'a': 'b' * 100000}) | length }}".into(),
+            "`format` makes more than",
+        ),
+        ("{{ '{:x>1000000000}'.format('a') | length }}".into(), "`format` makes more than"),
+        ("{{ ([1] * 1000000) | zip([1], [2]) | list | length }}".into(), "`zip` makes more than"),
         ("{{ [1] | batch(10000000000) | length }}".into(), "`batch` makes more than"),
         ("{{ [1] | slice(10000000000) | length }}".into(), "`slice` makes more than"),
     ] {
@@ -214,4 +218,78 @@ fn a_template_cannot_print_or_keep_texts_without_end() {
     }
     let error = ChatTemplate::from_source(&" ".repeat(2 << 20)).unwrap_err().to_string();
     assert!(error.contains("at most 1048576 are read"), "{error}");
+}
+
+#[test]
+fn a_template_cannot_compute_without_end() {
+    let twins = "{% set a = namespace(x=[1]) %}{% set b = namespace(x=[1]) %}{% for i in range(40) %}\
+                 {% set a.x = [a.x, a.x] %}{% set b.x = [b.x, b.x] %}{% endfor %}";
+    let nested = "a printed or compared value has more than";
+    for (source, reason) in [
+        (
+            "{% for i in range(100) %}{% if ('a' * (99000000 + i)) == 'b' %}x{% endif %}{% endfor %}".into(),
+            "`*` makes more than",
+        ),
+        // Constants take no memory when a template is loaded.
+        ("{% set x = 'a' * 99999999 %}".repeat(1000), "`*` makes more than"),
+        ("{{ ('a'*99999999 ~ 'a'*99999999 + 'a'*99999999) | length }}".into(), "`*` makes more than"),
+        ("{{ ([1] * 1000000000000) | list | length }}".into(), "`*` makes more than"),
+        ("{{ (1000000000000 * [1]) | list | length }}".into(), "`*` makes more than"),
+        ("{{ (4 // 2 * 'a' * 10000000) | length }}".into(), "`*` makes more than"),
+        (
+            "{% set x = 'a' * 16000000 %}{% for i in range(1000) %}{% if x.strip() == i %}{% endif %}{% endfor %}"
+                .into(),
+            "makes more than 2147483648 bytes of texts and lists",
+        ),
+        (
+            "{% set x = 'a' * 16000000 %}{% for i in range(1000) %}{% if x | trim == i %}{% endif %}{% endfor %}"
+                .into(),
+            "makes more than 2147483648 bytes of texts and lists",
+        ),
+        (twins.to_owned() + "{{ a.x == b.x }}", nested),
+        (twins.to_owned() + "{{ [] != a.x < b.x }}", nested),
+        (twins.to_owned() + "{{ a.x in [b.x] }}", nested),
+        (twins.to_owned() + "{{ a.x is eq b.x }}", nested),
+        (twins.to_owned() + "{{ [a.x, b.x] | sort | length }}", nested),
+        (twins.to_owned() + "{{ [a.x, b.x] | unique | length }}", nested),
+        (twins.to_owned() + "{{ a.x | upper }}", nested),
+        (twins.to_owned() + "{{ a.x ~ 'b' }}", nested),
+        (twins.to_owned() + "{{ [a.x].count(b.x) }}", nested),
+        (twins.to_owned() + "{{ debug(a.x) }}", "debug is unknown"),
+    ] {
+        let error = refused(&source);
+        assert!(error.contains(reason), "{error}: {source:.200}");
+    }
+    assert_eq!(say("{{ 'abc'.count('') }} {{ 'abcb'.count('b') }}"), "4 2");
+}
+
+#[test]
+fn operators_with_limits_compute_as_before() {
+    for (source, expected) in [
+        ("{{ 1 + 2 }} {{ 1.5 + 2 }} {{ 1 - 1 + 1 }} {{ -1 + 2 * 3 }}", "3 3.5 1 5"),
+        ("{{ 9223372036854775807 + 1 }} {{ true + 1 }}", "9223372036854775808 2"),
+        ("{{ 'a' + 'b' ~ 1 + 'c' ~ missing }}", "ab1c"),
+        ("{{ [1] + [2] * 2 }} {{ 2 * [1] }}", "[1, 2, 2] [1, 1]"),
+        ("{{ 'ab' * 2 }} {{ 2 * 'ab' }} {{ 7 // 2 * 'ab' }} {{ 'ab' * 0 }}", "abab abab ababab "),
+        ("{{ 2 ** 3 * 2 }} {{ 2 * 3 ** 2 }} {{ 7 % 4 * 2 }} {{ 1 + 6 / 2 }}", "16 18 6 4.0"),
+        (
+            "{{ not 1 + 1 == 2 }} {{ 1 < 2 < 3 }} {{ 'b' ~ 'c' in 'abc' }} {{ 1 not in [2] }}",
+            "False True True True",
+        ),
+        ("{{ missing == 1 }} {{ missing[1:] | length }} {{ none[1:] | length }}", "False 0 0"),
+        ("{{ 'abc'[1:] ~ 'abc'[:-1] }} {{ [1, 2, 3][1:][0] }}", "bcab 2"),
+        ("{% for x in [1] recursive %}{{ x ~ (loop([]) ~ 'a') }}{% endfor %}", "1a"),
+        ("{{ '%s-%03d' | format('a', 7) }} {{ '{} {:>3}'.format('a', 'b') }}", "a-007 a   b"),
+        ("{{ [3, 1, 2] | sort | join('-') }} {{ ['a'] | map('upper') | join }}", "1-2-3 A"),
+        ("{{ [1, 2] | select('gt', 1) | list }} {{ 'b' is in ['a', 'b'] }}", "[2] True"),
+    ] {
+        assert_eq!(say(source), expected, "{source}");
+    }
+    for (source, reason) in [
+        ("a\n{{ none + 1 }}", "tried to use + operator on unsupported types none and number"),
+        ("a\n{{ 'a' * 'b' }}", "strings can only be multiplied with integers"),
+    ] {
+        let error = render(source, &[], &RenderOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("line 2"), "{error}");
+    }
 }
