@@ -49,9 +49,20 @@ pub(super) struct Edit {
     pub(super) text: String,
 }
 
-/// Returns the edits of the tag that starts with `tag` in ascending order, and the tag's length
-/// without `close`. The first word of a statement is its name.
-pub(super) fn edits(tag: &str, close: &str, statement: bool) -> (Vec<Edit>, usize) {
+/// What is known about the expressions of a tag.
+pub(super) struct Scanned {
+    /// In ascending order.
+    pub(super) edits: Vec<Edit>,
+    /// The tag's length without its closing characters.
+    pub(super) end: usize,
+    /// The number of operators, calls, filters, attributes and the like. `minijinja` calls itself
+    /// for each of them without a limit.
+    pub(super) links: usize,
+}
+
+/// Scans the tag that starts with `tag` and ends before `close`. The first word of a statement is
+/// its name.
+pub(super) fn scanned(tag: &str, close: &str, statement: bool) -> Scanned {
     let mut scanner = Scanner {
         tag,
         edits: Vec::new(),
@@ -60,11 +71,12 @@ pub(super) fn edits(tag: &str, close: &str, statement: bool) -> (Vec<Edit>, usiz
         before: Before::Nothing,
         name: statement,
         targets: false,
+        links: 0,
     };
     let end = scanner.scan(close);
-    let mut edits = scanner.edits;
+    let Scanner { mut edits, links, .. } = scanner;
     edits.sort_by_key(|edit| edit.at);
-    (edits, end)
+    Scanned { edits, end, links }
 }
 
 /// Returns whether a letter can be part of a name.
@@ -129,6 +141,7 @@ struct Scanner<'a> {
     name: bool,
     /// The next `in` belongs to `for`.
     targets: bool,
+    links: usize,
 }
 
 impl Scanner<'_> {
@@ -152,6 +165,9 @@ impl Scanner<'_> {
 
     /// Reads the token at `at`. Returns its length.
     fn token(&mut self, at: usize, character: char, rest: &str) -> usize {
+        if ".|*/%~+-".contains(character) {
+            self.links += 1;
+        }
         let double = |text: &str| rest.starts_with(text);
         let operand = matches!(self.before, Before::Operand | Before::Test);
         match character {
@@ -215,6 +231,9 @@ impl Scanner<'_> {
             self.targets = word == "for";
             return;
         }
+        if word == "is" || KEYWORDS.contains(&word) {
+            self.links += 1;
+        }
         match (self.before, word) {
             (Before::Is, "not") => {}
             (Before::Is, _) => {
@@ -261,9 +280,11 @@ impl Scanner<'_> {
     }
 
     fn opened(&mut self, at: usize, character: char) {
-        let subscript = character == '[' && self.before == Before::Operand;
+        let after_operand = self.before == Before::Operand;
+        self.links += usize::from(after_operand);
         self.extend(at, at + 1, true);
         let outer = std::mem::take(&mut self.segment);
+        let subscript = character == '[' && after_operand;
         self.open.push(Bracket { at, subscript, colons: Vec::new(), outer });
         self.before = Before::Nothing;
     }
@@ -388,12 +409,12 @@ enum Number {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMPARED, CONCAT, PLUS, TIMES, edits, number_length};
+    use super::{COMPARED, CONCAT, PLUS, TIMES, number_length, scanned};
 
     fn edited(tag: &str, statement: bool) -> String {
-        let (edits, end) = edits(tag, "}}", statement);
-        let mut text = tag[..end].to_owned();
-        for edit in edits.iter().rev() {
+        let found = scanned(tag, "}}", statement);
+        let mut text = tag[..found.end].to_owned();
+        for edit in found.edits.iter().rev() {
             text.replace_range(edit.at..edit.at + edit.removed, &edit.text);
         }
         let names = [(PLUS, "P"), (CONCAT, "C"), (TIMES, "T"), (COMPARED, "X")];

@@ -53,6 +53,7 @@ pub(super) fn set(environment: &mut Environment<'_>) {
     environment.add_filter(COUNT, count_printed);
 }
 
+/// Compiles or renders a template in a thread with a large stack.
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {
@@ -216,7 +217,8 @@ mod tests {
     #[test]
     fn time_is_checked_by_whatever_takes_time() {
         let environment = crate::chat::environment();
-        let render = |source: &str| environment.render_str(&rewritten(source), BTreeMap::from([("x", "a")]));
+        let render =
+            |source: &str| environment.render_str(&rewritten(source).unwrap(), BTreeMap::from([("x", "a")]));
         for source in [
             "{% set y = x %}",
             "{% for y in [x] %}{% endfor %}",

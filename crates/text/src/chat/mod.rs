@@ -190,9 +190,13 @@ impl ChatTemplate {
                 );
                 return Err(refusal(files.get(name), reason));
             }
-            environment
-                .add_template_owned(name.clone(), source::rewritten(source))
-                .map_err(|error| broken(name, files.get(name), &error))?;
+            let rewritten = source::rewritten(source)
+                .map_err(|reason| refusal(files.get(name), format!("template `{name}`: {reason}")))?;
+            limits::rendering(|| {
+                environment
+                    .add_template_owned(name.clone(), rewritten)
+                    .map_err(|error| broken(name, files.get(name), &error))
+            })?;
         }
         if !sources.contains_key("default") && sources.len() != 1 {
             let names: Vec<&str> = sources.keys().map(String::as_str).collect();

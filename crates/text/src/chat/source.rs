@@ -1,30 +1,37 @@
 //! Rewrites the source of a template before it is compiled.
 
-use super::expression::{Edit, edits, in_word};
+use super::expression::{Edit, Scanned, in_word, scanned};
 use super::limits::{CHECK, COUNT};
 
 /// Minimum bytes of a counted text.
 const LONG: usize = 128;
+/// Maximum operators and the like in a tag, and maximum `elif` tags. `minijinja` compiles each of
+/// them one level deeper.
+const MOST_LINKS: usize = 5000;
 
 /// Rewrites a template:
 ///
 /// * `\r\n` and `\r` become `\n`, as in Python's Jinja.
 /// * `{% generation %}` tags become `{% if true %}` and `endif`.
 /// * Operators whose work depends on the lengths of texts and lists become filters with limits
-///   ([`edits`]).
+///   ([`scanned`]).
 /// * Slices with a step (`[::-1]`) become method calls, because `minijinja`'s slices are wrong for
 ///   negative steps and panic for empty lists.
 /// * A check ([`CHECK`]) follows each tag that sets variables, because stored values can grow only
 ///   there: `set`, `with`, `for`, and the starts of macros and `call` blocks with arguments.
 /// * A count ([`COUNT`]) precedes long texts between tags, because `set` blocks, macros and
 ///   recursive loops can store them.
-pub(super) fn rewritten(source: &str) -> String {
+///
+/// # Errors
+/// Returns the reason if an expression or a sequence of `elif` is too long to compile.
+pub(super) fn rewritten(source: &str) -> Result<String, String> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
     let mut captured = Vec::new();
     // The place of a check at the end of the last statement, and the bytes of text since then.
     let (mut place, mut texts) = (None, 0);
+    let (mut links, mut branches) = (0, 0);
     while let Some((at, close)) = next_tag(rest) {
         let (before, tag) = rest.split_at(at + 2);
         let statement = close == "%}" && !is_raw(tag);
@@ -38,7 +45,8 @@ pub(super) fn rewritten(source: &str) -> String {
             "#}" => copied(tag, tag.find(close).map_or(tag.len(), |end| end + 2), &mut out),
             "%}" if statement => {
                 let from = out.len();
-                let rest = expression(generation(tag, &mut out), close, &mut out);
+                branches += usize::from(tag.trim_start_matches(['-', '+']).trim_start().starts_with("elif"));
+                let rest = expression(generation(tag, &mut out), close, &mut links, &mut out);
                 let (rest, end) = checked(rest, from, &mut captured, &mut out);
                 place = end;
                 rest
@@ -48,12 +56,17 @@ pub(super) fn rewritten(source: &str) -> String {
                 texts += length;
                 copied(tag, length, &mut out)
             }
-            _ => expression(tag, close, &mut out),
+            _ => expression(tag, close, &mut links, &mut out),
         };
     }
     count(place, texts + rest.len(), &mut out);
     out.push_str(rest);
-    out
+    for (found, what) in [(links, "operators, calls and filters in one tag"), (branches, "`elif` tags")] {
+        if found > MOST_LINKS {
+            return Err(format!("it has {found} {what}; at most {MOST_LINKS} are supported"));
+        }
+    }
+    Ok(out)
 }
 
 fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
@@ -103,8 +116,11 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     tag
 }
 
-fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
-    let (edits, end) = edits(tag, close, close == "%}");
+/// Copies a tag up to `close` in rewritten form; returns the rest. `most` is the maximum number of
+/// links in a tag.
+fn expression<'a>(tag: &'a str, close: &str, most: &mut usize, out: &mut String) -> &'a str {
+    let Scanned { edits, end, links } = scanned(tag, close, close == "%}");
+    *most = links.max(*most);
     let mut done = 0;
     for Edit { at, removed, text } in edits {
         out.push_str(tag.get(done..at).unwrap_or_default());
@@ -209,8 +225,12 @@ fn parameters(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHECK, COUNT, LONG, rewritten};
+    use super::{CHECK, COUNT, LONG};
     use crate::chat::expression::{PLUS, SLICE, SLICED};
+
+    fn rewritten(source: &str) -> String {
+        super::rewritten(source).unwrap()
+    }
 
     #[test]
     fn generation_tags_become_blocks_that_do_nothing() {

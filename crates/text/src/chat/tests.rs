@@ -138,6 +138,20 @@ fn a_template_cannot_nest_without_end() {
     assert!(refused(&brackets).contains("recursion"), "{}", refused(&brackets));
     let blocks = format!("{}{}", "{% if true %}".repeat(20_000), "{% endif %}".repeat(20_000));
     assert!(refused(&blocks).contains("recursion"), "{}", refused(&blocks));
+    let long = |link: &str, count: usize| format!("{{{{ messages{} }}}}", link.repeat(count));
+    for link in ["+messages", "~1", "|list", ".x", "[0]", " or messages", " if 1 else messages", " is x"] {
+        let error = refused(&long(link, 40_000));
+        assert!(error.contains("in one tag; at most 5000 are supported"), "{error}");
+    }
+    for sign in ["not ", "-"] {
+        let error = refused(&format!("{{{{ {}1 }}}}", sign.repeat(80_000)));
+        assert!(error.contains("in one tag; at most 5000 are supported"), "{error}");
+    }
+    let branches = |count: usize| format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(count));
+    assert!(refused(&branches(80_000)).contains("80000 `elif` tags; at most 5000"));
+    assert_eq!(say(&branches(5000)), "");
+    assert_eq!(say(&long("|list", 4990).replace(" }}", "|length }}")), "1");
+    assert_eq!(say(&format!("{{{{ 1{} }}}}", "+1".repeat(4990))), "4991");
 }
 
 #[test]
