@@ -1,5 +1,5 @@
-//! Atomic and shared writes, compressed files, and file locks. Most errors do not contain the path;
-//! callers add it.
+//! Atomic and shared writes, compressed files, file locks, and panics of libraries that read files.
+//! Most errors do not contain the path; callers add it.
 //!
 //! Internal to the workspace: nothing here is stable.
 //!
@@ -24,12 +24,14 @@ mod compressed;
 mod durable;
 mod lines;
 mod lock;
+mod panics;
 mod path_error;
 mod target;
 
 pub use durable::{create_folders, rename_into_place, sync_all_below, sync_folder};
 pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
+pub use panics::catch_panic;
 pub use path_error::PathError;
 
 #[cfg(feature = "zstd")]
