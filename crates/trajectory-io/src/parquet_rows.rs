@@ -9,6 +9,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::ColumnDescriptor;
 use serde_json::{Map, Value};
+use turnwise_files::catch_panic;
 
 use crate::parquet_bounds::Budget;
 use crate::{DumpError, lines};
@@ -25,14 +26,22 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     }
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
     let stored = file.metadata().map_err(|error| DumpError::io(path, error))?.len();
-    table(file, Budget::of(stored)).map_err(|error| DumpError::file(path, reason(&error)))
+    caught(|| table(file, Budget::of(stored))).map_err(|error| DumpError::file(path, reason(&error)))
 }
 
 pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
-    let reader = SerializedFileReader::new(file).map_err(|error| DumpError::file(path, reason(&error)))?;
+    let reader =
+        caught(|| SerializedFileReader::new(file)).map_err(|error| DumpError::file(path, reason(&error)))?;
     let schema = reader.metadata().file_metadata().schema();
     Ok(schema.get_fields().iter().map(|field| field.name().to_owned()).collect())
+}
+
+/// Calls the `parquet` library, which panics on some malformed files.
+fn caught<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_panic(call).unwrap_or_else(|panic| {
+        Err(ParquetError::General(format!("the `parquet` library failed on it: {panic}")))
+    })
 }
 
 fn reason(error: &ParquetError) -> String {
@@ -204,6 +213,21 @@ mod tests {
         file(&path, &plain, Some(&[b'a'; 12]), b"x");
         let row = serde_json::json!({"of": {"span": "aaaaaaaaaaaa"}, "text": "x"});
         assert_eq!(parquet_rows(&path).unwrap(), [row]);
+    }
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/parquet/page-without-header");
+        let error = parquet_rows(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("page-without-header: not a readable Parquet file: the `parquet` library"),
+            "{error}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let plain = folder.path().join("a.parquet");
+        file(&plain, "message m { required binary text (utf8); }", None, b"x");
+        assert_eq!(parquet_rows(&plain).unwrap(), [serde_json::json!({ "text": "x" })]);
     }
 
     #[test]
