@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use png::{ColorType, Decoder, Limits, Transformations};
+use turnwise_files::catch_panic;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -62,7 +63,7 @@ impl Image {
     /// # Errors
     /// Fails if the format is unknown, the header incomplete, or the image too large.
     pub fn dimensions(bytes: &[u8]) -> Result<[usize; 2], String> {
-        open(bytes).map(|(_, size)| size)
+        caught(|| open(bytes).map(|(_, size)| size))
     }
 
     /// Decodes a PNG or JPEG file, after checking its size. As in PIL's `convert("RGB")`, palettes,
@@ -72,6 +73,10 @@ impl Image {
     /// # Errors
     /// Fails if the format is unknown, or the file is truncated, damaged or too large.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        caught(|| Self::decode_file(bytes))
+    }
+
+    fn decode_file(bytes: &[u8]) -> Result<Self, String> {
         let (format, [height, width]) = open(bytes)?;
         let rgb = match format {
             Format::Png(mut reader) => {
@@ -126,6 +131,11 @@ impl Image {
         writer.finish().map_err(|error| refused(&error))?;
         Ok(file)
     }
+}
+
+/// Calls the decoders, which panic on some damaged files, for example on a palette of seven bytes.
+fn caught<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_panic(call).unwrap_or_else(|panic| Err(format!("the picture cannot be decoded: {panic}")))
 }
 
 fn broken(format: &str, error: &dyn std::fmt::Display) -> String {

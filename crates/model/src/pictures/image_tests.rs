@@ -132,8 +132,10 @@ fn hostile_pictures_are_refused_with_the_file_and_the_reason() {
     let data = whole.windows(4).position(|four| four == b"IDAT").unwrap();
     let (plain, progressive) = (jpeg("444"), jpeg("progressive"));
     let scans = [&progressive[..2], b"\xff\xfe\x00\x42", &b"\xff\xda".repeat(32), &progressive[2..]].concat();
+    let odd = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/picture/odd-palette");
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes, reason) in [
+        ("palette of seven bytes", std::fs::read(odd).unwrap(), "the picture cannot be decoded"),
         ("bomb", with_header(&whole, 60_000, 60_000, rgb), "60000 x 60000 pixels are too many"),
         ("long", with_header(&whole, 8193, 1, rgb), "8193 x 1 pixels are too many"),
         ("large", with_header(&whole, 8192, 4097, rgb), "at most 8192 a side and 33554432 in all"),
