@@ -9,6 +9,7 @@ use flate2::write::DeflateEncoder;
 use png::{ColorType, Decoder, DecodingError, Limits, Transformations};
 use simd_adler32::Adler32;
 use turnwise_core::EnvError;
+use turnwise_files::catch_panic;
 
 use super::canvas::Picture;
 
@@ -158,7 +159,13 @@ pub fn read(path: &Path) -> Result<Picture, EnvError> {
     decode(BufReader::new(file)).map_err(|reason| EnvError::File { path: name, reason })
 }
 
+/// The library panics on some damaged files, for example on a palette of seven bytes.
 fn decode(reader: impl std::io::BufRead + std::io::Seek) -> Result<Picture, String> {
+    catch_panic(|| decode_file(reader))
+        .unwrap_or_else(|panic| Err(format!("this is no PNG picture that can be read: {panic}")))
+}
+
+fn decode_file(reader: impl std::io::BufRead + std::io::Seek) -> Result<Picture, String> {
     let broken = |error: DecodingError| format!("this is no PNG picture that can be read: {error}");
     let mut decoder = Decoder::new_with_limits(reader, Limits { bytes: 1 << 27 });
     decoder.set_transformations(Transformations::normalize_to_color8());
@@ -229,6 +236,9 @@ mod tests {
         let mut wrong = bytes.clone();
         wrong[45] ^= 0x55;
         assert!(decoded(&wrong).is_err());
+        let palette = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/picture/odd-palette");
+        let panicked = read(&palette).unwrap_err().to_string();
+        assert!(panicked.contains("odd-palette: this is no PNG picture that can be read"), "{panicked}");
         let missing = read(Path::new("no/such.png")).unwrap_err().to_string();
         assert!(missing.starts_with("no/such.png: "), "{missing}");
     }
