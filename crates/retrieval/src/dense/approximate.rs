@@ -15,7 +15,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
+use turnwise_files::catch_panic;
 
 use super::VectorStore;
 use super::graph_options::{GraphOptions, HNSW};
@@ -141,8 +141,8 @@ impl Graph {
         let reader: &'static HnswIo = Box::leak(Box::new(HnswIo::new(&place, NAME)));
         let products = Products { vectors: Arc::clone(vectors), arch: Arch::new() };
         // The library panics on invalid files.
-        let graph = catch_unwind(AssertUnwindSafe(|| reader.load_hnsw_with_dist(products)))
-            .map_err(|_| failed(&place, "it is no graph"))?
+        let graph = catch_panic(|| reader.load_hnsw_with_dist(products))
+            .map_err(|panic| failed(&place, &format!("it does not contain a graph: {panic}")))?
             .map_err(|error| failed(&place, &error.to_string()))?;
         let mut graph: Hnsw<'static, u32, Products> = graph;
         graph.set_searching_mode(true);
