@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
+use turnwise_files::catch_panic;
 
 /// Maximum factor by which a normalizer or decoder may lengthen a text.
 const MOST_GROWTH: f64 = 256.0;
@@ -34,7 +35,9 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     {
         check(key, part)?;
     }
-    tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
+    catch_panic(|| tokenizers::Tokenizer::from_bytes(json))
+        .map_err(|panic| format!("the `tokenizers` library failed on it: {panic}"))?
+        .map_err(|error| error.to_string())
 }
 
 /// Rejects disallowed parts at any depth. Parts are recognized by their keys, because `type` may be
@@ -140,6 +143,36 @@ mod tests {
         for pattern in [json!({ "String": " " }), json!({ "Regex": " {2,}" }), json!({ "Regex": "\\s+" })] {
             let library = read(&replace(&pattern, "\u{2581}")).unwrap();
             library.encode_fast("a  b", false).unwrap();
+        }
+    }
+
+    #[test]
+    fn parts_on_which_the_library_panics_are_refused() {
+        let template = json!({
+            "type": "TemplateProcessing", "single": [{ "SpecialToken": { "id": "[X]", "type_id": 0 } }],
+            "pair": [], "special_tokens": {},
+        });
+        let model = json!({ "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] });
+        let short = json!({
+            "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": ["a b"], "continuing_subword_prefix": "####",
+        });
+        let decoder =
+            json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true });
+        for (name, normalizer, model, post) in [
+            ("template", Value::Null, &model, template),
+            (
+                "charsmap",
+                json!({ "type": "Precompiled", "precompiled_charsmap": "AAAAAA==" }),
+                &model,
+                Value::Null,
+            ),
+            ("prefix", Value::Null, &short, Value::Null),
+        ] {
+            let file = json!({
+                "version": "1.0", "added_tokens": [], "normalizer": normalizer, "decoder": decoder,
+                "post_processor": post, "model": model,
+            });
+            assert!(crate::Tokenizer::from_json(file.to_string().as_bytes()).is_err(), "{name}");
         }
     }
 

@@ -23,6 +23,7 @@ use scanner::Scanner;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
+use turnwise_files::catch_panic;
 
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
@@ -91,7 +92,15 @@ impl Tokenizer {
         write(path, self.to_json()?.as_bytes())
     }
 
-    fn new(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {
+    /// The library panics on some invalid parts, for example if a template of special tokens names
+    /// a token without an id.
+    fn new(library: tokenizers::Tokenizer) -> Result<Self, TextError> {
+        catch_panic(|| Self::build(library)).unwrap_or_else(|panic| {
+            Err(TextError::Tokenizer(format!("the `tokenizers` library failed on it: {panic}")))
+        })
+    }
+
+    fn build(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {
         // A training script's batch settings would truncate and pad every text.
         library.with_padding(None);
         library.with_truncation(None).map_err(|error| TextError::Tokenizer(error.to_string()))?;
