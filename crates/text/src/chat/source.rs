@@ -56,7 +56,10 @@ pub(super) fn rewritten(source: &str) -> Result<String, String> {
                 texts += length;
                 copied(tag, length, &mut out)
             }
-            _ => expression(tag, close, &mut links, &mut out),
+            _ => {
+                let rest = expression(tag, close, &mut links, &mut out);
+                if rest.starts_with(close) { copied(rest, close.len(), &mut out) } else { rest }
+            }
         };
     }
     count(place, texts + rest.len(), &mut out);
