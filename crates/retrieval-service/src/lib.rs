@@ -25,8 +25,8 @@ mod settings;
 pub use client::{HttpOptions, HttpRetriever};
 pub use encoder::{EncoderOptions, PrefixedEncoder};
 pub use open::{OpenRetriever, open};
-#[doc(hidden)]
-pub use server::parse_request;
 pub use server::{Server, ServerOptions, Stopper};
+#[doc(hidden)]
+pub use server::{names_this_machine, parse_request};
 pub use settings::{RequestKey, RetrievalConfig};
 pub use turnwise_retrieval::RetrieverKind;

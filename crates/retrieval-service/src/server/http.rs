@@ -2,7 +2,7 @@
 //! time, so that a client can block only its own connection.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ pub(super) struct Request {
     /// Path without the query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
+    /// `Host` and, in requests of web pages, `Origin`.
+    pub(super) host: String,
+    pub(super) origin: Option<String>,
     /// True if the connection stays open after the response.
     pub(super) keep: bool,
 }
@@ -53,6 +56,7 @@ fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
@@ -69,6 +73,8 @@ fn reason(status: u16) -> &'static str {
 struct Head {
     method: String,
     path: String,
+    host: String,
+    origin: Option<String>,
     size: usize,
     length: usize,
     keep: bool,
@@ -95,6 +101,8 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     let mut head = Head {
         method: method.to_owned(),
         path: target.split('?').next().unwrap_or_default().to_owned(),
+        host: String::new(),
+        origin: None,
         size,
         length: 0,
         // HTTP/1.1 keeps connections by default, 1.0 does not.
@@ -106,7 +114,11 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     for header in parsed.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
         let named = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if named("content-length") {
+        if named("host") {
+            value.clone_into(&mut head.host);
+        } else if named("origin") {
+            head.origin = Some(value.to_owned());
+        } else if named("content-length") {
             lengths += 1;
             let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
             head.length = value.parse().ok().filter(|_| digits).unwrap_or(usize::MAX);
@@ -217,7 +229,8 @@ impl Connection {
         let rest = self.buffer.split_off(head.size + head.length);
         let body = self.buffer.split_off(head.size);
         self.buffer = rest;
-        Ok(Request { method: head.method, path: head.path, body, keep: head.keep })
+        let Head { method, path, host, origin, keep, .. } = head;
+        Ok(Request { method, path, body, host, origin, keep })
     }
 
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
@@ -302,7 +315,51 @@ impl Connection {
     }
 }
 
+/// Returns true for a loopback name, and for an empty `Host`, which cannot come from a browser.
+pub fn names_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Returns true if a request was caused by a web page of another machine. A loopback server would
+/// otherwise answer any page that its user visits: by DNS rebinding the page could also read the
+/// answers.
+pub(super) fn is_foreign(request: &Request) -> bool {
+    let is_own = |origin: &String| match origin.split_once("://") {
+        Some((_, host)) => !host.is_empty() && names_this_machine(host),
+        None => false,
+    };
+    !names_this_machine(&request.host) || !request.origin.as_ref().is_none_or(is_own)
+}
+
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        for own in ["localhost:7979", "LOCALHOST", "127.0.0.1:80", "[::1]:7979", "[::1]", ""] {
+            assert!(names_this_machine(own), "{own}");
+        }
+        for other in [
+            "example.org",
+            "example.org:7979",
+            "192.168.0.7:80",
+            "localhost.example.org",
+            "127.0.0.1.example.org",
+        ] {
+            assert!(!names_this_machine(other), "{other}");
+        }
+    }
 }

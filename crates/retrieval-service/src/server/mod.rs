@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use turnwise_retrieval::{RetrievalError, Retriever};
 
+pub use self::http::names_this_machine;
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
@@ -192,6 +193,7 @@ impl Server {
             let worker = Worker {
                 retriever: Arc::clone(retriever),
                 options: self.options,
+                is_local: self.address.ip().is_loopback(),
                 counters: Arc::clone(&self.counters),
                 stop: Arc::clone(&self.stop),
             };
@@ -257,6 +259,8 @@ impl Drop for UnderWay<'_> {
 struct Worker {
     retriever: Arc<dyn Retriever>,
     options: ServerOptions,
+    /// True if the server listens on a loopback address.
+    is_local: bool,
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
 }
@@ -289,6 +293,12 @@ impl Worker {
     }
 
     fn reply(&self, request: &http::Request) -> Reply {
+        if self.is_local && http::is_foreign(request) {
+            return Reply::detail(
+                403,
+                "this server answers programs of this machine, and no web pages of others",
+            );
+        }
         match (request.method.as_str(), request.path.as_str()) {
             ("POST", "/retrieve") => self.retrieve(&request.body),
             ("GET" | "HEAD", "/" | "/health") => {

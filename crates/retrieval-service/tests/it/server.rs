@@ -53,11 +53,34 @@ fn raw(server: &Running, bytes: &[u8]) -> String {
 }
 
 fn post(body: &str) -> Vec<u8> {
+    post_with("Host: localhost", body)
+}
+
+fn post_with(headers: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "POST /retrieve HTTP/1.1\r\n{headers}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
+}
+
+#[test]
+fn pages_of_other_machines_are_refused() {
+    let server = serve(short());
+    let body = r#"{"queries": ["a"]}"#;
+    for (headers, status) in [
+        ("Host: 127.0.0.1:8000", "200"),
+        ("Host: localhost\r\nOrigin: http://localhost:3000", "200"),
+        // By DNS rebinding, a name of another machine leads to this one.
+        ("Host: example.org:8000", "403"),
+        ("Host: localhost\r\nOrigin: https://example.org", "403"),
+        ("Host: localhost\r\nOrigin: http://localhost.example.org", "403"),
+        ("Host: localhost\r\nOrigin: null", "403"),
+        ("Host: localhost\r\nOrigin: http://", "403"),
+    ] {
+        let answer = raw(&server, &post_with(headers, body));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {answer}");
+    }
 }
 
 #[test]

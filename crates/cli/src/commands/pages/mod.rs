@@ -2,12 +2,13 @@ pub(crate) mod html;
 pub(super) mod http;
 mod limit;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use turnwise_retrieval_service::names_this_machine;
 
 use self::http::{Reply, Request};
 use self::limit::Limit;
@@ -83,37 +84,4 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
 
 fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
-}
-
-/// Returns true for a loopback name, and for an empty `Host`, which cannot come from a browser.
-fn names_this_machine(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.is_empty()
-        || name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_machine_are_its_own() {
-        for own in ["localhost:7979", "LOCALHOST", "127.0.0.1:80", "[::1]:7979", "[::1]", ""] {
-            assert!(names_this_machine(own), "{own}");
-        }
-        for other in [
-            "example.org",
-            "example.org:7979",
-            "192.168.0.7:80",
-            "localhost.example.org",
-            "127.0.0.1.example.org",
-        ] {
-            assert!(!names_this_machine(other), "{other}");
-        }
-    }
 }
