@@ -243,6 +243,12 @@ mod tests {
         }
         assert!(run(&"[".repeat(5000)).contains("too many nested"));
         assert!(run(&format!("{}1", "-".repeat(5000))).contains("too many nested"));
+        assert_eq!(run(&format!("1{}", "+1".repeat(1000))), "1001");
+        for many in ["+1", "*1", "[0]", ".x", "()"] {
+            assert!(run(&format!("a{}", many.repeat(30_000))).contains("too many nested"), "{many}");
+        }
+        let calls = format!("[{}]", vec!["f(a.b[0])"; 5000].join(","));
+        assert_eq!(super::super::calls(&calls).unwrap().len(), 5000);
     }
 
     #[test]

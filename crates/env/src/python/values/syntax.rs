@@ -7,6 +7,11 @@ use super::value::Value;
 /// Maximum nesting depth, as in Python.
 const DEEPEST: usize = 90;
 
+/// Maximum number of operators in a text, and of attributes, indexes and calls beyond [`FREE_LINKS`]
+/// of each value. They make a tree as deep as they are many, and evaluating a tree is recursive.
+const MOST_LINKS: usize = 1000;
+const FREE_LINKS: usize = 3;
+
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
@@ -56,7 +61,7 @@ pub enum Operator {
 /// # Errors
 /// Returns a `SyntaxError`.
 pub fn parse(text: &str) -> Result<Expression, Raise> {
-    let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
+    let mut parser = Parser::new(text);
     let start = text.len() - text.trim_start_matches([' ', '\t']).len();
     parser.place = start;
     parser.blank();
@@ -77,7 +82,7 @@ pub fn parse(text: &str) -> Result<Expression, Raise> {
 /// # Errors
 /// Returns a `SyntaxError` if the text is not a list of calls.
 pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
-    let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
+    let mut parser = Parser::new(text);
     parser.blank();
     if parser.peek() != Some('[') {
         return Err(parser.invalid());
@@ -103,7 +108,7 @@ pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
 /// # Errors
 /// Returns a `SyntaxError` that names the line.
 pub fn assignments(text: &str) -> Result<Vec<(String, Expression)>, Raise> {
-    let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
+    let mut parser = Parser::new(text);
     let mut found = Vec::new();
     loop {
         parser.inside = 1;
@@ -124,6 +129,7 @@ pub(super) struct Parser<'a> {
     text: &'a str,
     pub(super) place: usize,
     depth: usize,
+    links: usize,
     /// Number of open brackets; newlines are allowed inside brackets.
     inside: usize,
 }
@@ -133,6 +139,15 @@ fn starts_word(character: char) -> bool {
 }
 
 impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, place: 0, depth: 0, links: 0, inside: 0 }
+    }
+
+    fn link(&mut self) -> Result<(), Raise> {
+        self.links += 1;
+        if self.links > MOST_LINKS { Err(self.error("too many nested parentheses")) } else { Ok(()) }
+    }
+
     pub(super) fn rest(&self) -> &'a str {
         &self.text[self.place..]
     }
@@ -238,6 +253,7 @@ impl<'a> Parser<'a> {
             };
             self.place += 1;
             self.blank();
+            self.link()?;
             left = Expression::Binary(operator, Box::new(left), Box::new(self.product()?));
         }
     }
@@ -253,6 +269,7 @@ impl<'a> Parser<'a> {
             };
             self.place += 1;
             self.blank();
+            self.link()?;
             left = Expression::Binary(operator, Box::new(left), Box::new(self.factor()?));
         }
     }
@@ -280,8 +297,12 @@ impl<'a> Parser<'a> {
 
     fn primary(&mut self) -> Result<Expression, Raise> {
         let mut value = self.atom()?;
-        loop {
-            value = match self.peek() {
+        for links in 0.. {
+            let next = self.peek();
+            if links >= FREE_LINKS && matches!(next, Some('(' | '[' | '.')) {
+                self.link()?;
+            }
+            value = match next {
                 Some('(') => self.call(value)?,
                 Some('[') => {
                     let open = self.open();
@@ -295,9 +316,10 @@ impl<'a> Parser<'a> {
                     let name = self.word().ok_or_else(|| self.invalid())?.to_owned();
                     Expression::Attribute(Box::new(value), name)
                 }
-                _ => return Ok(value),
+                _ => break,
             };
         }
+        Ok(value)
     }
 
     fn open(&mut self) -> usize {
