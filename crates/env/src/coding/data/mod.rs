@@ -4,7 +4,6 @@
 mod functions;
 mod quixbugs;
 
-use std::io::BufRead as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -86,7 +85,7 @@ fn read_lines(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvErro
     let file = turnwise_files::open(path).map_err(io)?;
     let mut read = Read::default();
     let mut left_out = 0;
-    for (number, line) in file.lines().enumerate() {
+    for (number, line) in turnwise_files::lines(file).enumerate() {
         let line = line.map_err(io)?;
         if line.trim().is_empty() {
             continue;
