@@ -220,7 +220,8 @@ impl ModelConfig {
             if value == 0 {
                 return fail(key, "must be at least 1".into());
             }
-            if value > 1 << 28 {
+            let most: usize = if key == "num_hidden_layers" { 1 << 14 } else { 1 << 28 };
+            if value > most {
                 return fail(key, format!("{value} is beyond any model"));
             }
         }
@@ -298,10 +299,11 @@ mod tests {
 
         let sound = config(4, 2, true);
         sound.check().unwrap();
-        let changes: [(Change, &str); 12] = [
+        let changes: [(Change, &str); 13] = [
             (|config| config.vocab_size = 0, "vocab_size"),
             (|config| config.head_dim = 3, "odd"),
             (|config| config.hidden_size = 1 << 40, "hidden_size"),
+            (|config| (config.hidden_size, config.num_hidden_layers) = (8, 20_000), "num_hidden_layers"),
             (|config| (config.vocab_size, config.hidden_size) = (151_936, 89_600_000), "vocab_size"),
             (|config| (config.hidden_size, config.head_dim) = (1 << 28, 1 << 28), "num_attention_heads"),
             (
