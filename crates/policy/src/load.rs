@@ -98,6 +98,9 @@ fn check_vocabulary(
 /// checkpoint's manifest.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
+        if let Some(checkpoint) = run_folder::checkpoint_of(path) {
+            run_folder::checked_policy(&checkpoint)?;
+        }
         return Ok(path.to_path_buf());
     }
     let inside = path.join("policy");
@@ -231,11 +234,13 @@ mod tests {
             if let Some(text) = manifest {
                 std::fs::write(checkpoint.join(run_folder::COMPLETE), text).unwrap();
             }
-            let error = Policy::load(&checkpoint).err().unwrap().to_string();
-            assert!(
-                error.contains("cannot be verified; name an earlier checkpoint"),
-                "{manifest:?}: {error}"
-            );
+            for path in [checkpoint.clone(), checkpoint.join("policy")] {
+                let error = Policy::load(&path).err().unwrap().to_string();
+                assert!(
+                    error.contains("cannot be verified; name an earlier checkpoint"),
+                    "{manifest:?}: {error}"
+                );
+            }
         }
     }
 

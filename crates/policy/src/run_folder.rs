@@ -75,6 +75,13 @@ pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }
 
+/// Returns the checkpoint of which a folder is the policy.
+pub(crate) fn checkpoint_of(policy: &Path) -> Option<PathBuf> {
+    let policy = policy.canonicalize().ok()?;
+    let checkpoint = policy.parent().filter(|_| policy.ends_with("policy"))?;
+    is_checkpoint(checkpoint).then(|| checkpoint.to_path_buf())
+}
+
 /// Returns whether a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
