@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::error::TinkerError;
 
 const LARGEST: u64 = 128 << 30;
+const LARGEST_CONFIG: u64 = 16 << 20;
 /// Maximum size in bytes of a weight file's header, which lists the tensors.
 const LARGEST_HEADER: u64 = 64 << 20;
 
@@ -24,12 +25,14 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     let io = |error: std::io::Error| fail(format!("is not a complete archive: {error}"));
     let mut file = BufReader::new(File::open(archive).map_err(io)?);
     let mut magic = [0; 2];
+    let most = file.get_ref().metadata().map_err(io)?.len();
+    let most = turnwise_files::most_expanded(most).min(LARGEST);
     let read = file.read(&mut magic).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let bytes: Box<dyn Read> =
         if read == 2 && magic == [0x1f, 0x8b] { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     let mut names = Vec::new();
-    let mut archive = tar::Archive::new(bytes.take(LARGEST));
+    let mut archive = tar::Archive::new(bytes.take(most));
     for entry in archive.entries().map_err(io)? {
         let mut entry = entry.map_err(io)?;
         let path = entry.path().map_err(io)?.into_owned();
@@ -56,7 +59,12 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
     let fail = |reason: String| TinkerError::File { path: config.display().to_string(), reason };
-    let text = std::fs::read(config).map_err(|error| file_error(config, &error))?;
+    let mut text = Vec::new();
+    let read = File::open(config).and_then(|file| file.take(LARGEST_CONFIG + 1).read_to_end(&mut text));
+    read.map_err(|error| file_error(config, &error))?;
+    if text.len() as u64 > LARGEST_CONFIG {
+        return Err(fail(format!("has more than {LARGEST_CONFIG} bytes")));
+    }
     let mut value: Value = serde_json::from_slice(&text).map_err(|error| fail(error.to_string()))?;
     let Some(entries) = value.as_object_mut() else { return Err(fail("is not a JSON object".into())) };
     entries.insert("base_model_name_or_path".into(), base.display().to_string().into());
@@ -153,6 +161,27 @@ mod tests {
             let error = unpack(&archive, folder.path(), Path::new("/models/base")).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn what_expands_too_far_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("a.tar.gz");
+        let large = vec![b' '; usize::try_from(LARGEST_CONFIG).unwrap() + 1];
+        let files: [(&str, &[u8]); 2] =
+            [("adapter_config.json", &large), ("adapter_model.safetensors", b"x")];
+        std::fs::write(&archive, tar_of(&files)).unwrap();
+        let error = unpack(&archive, folder.path(), Path::new("/models/base")).unwrap_err().to_string();
+        assert!(
+            error.contains("adapter_config.json") && error.contains("more than 16777216 bytes"),
+            "{error}"
+        );
+        let zeros = vec![0; 200 << 20];
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut packed, &tar_of(&[("model.safetensors", &zeros)])).unwrap();
+        std::fs::write(&archive, packed.finish().unwrap()).unwrap();
+        let error = unpack(&archive, folder.path(), Path::new("/models/base")).unwrap_err().to_string();
+        assert!(error.contains("not a complete archive"), "{error}");
     }
 
     #[test]
