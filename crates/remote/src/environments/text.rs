@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Maximum bytes of a goal, which a server gives each task.
+pub(crate) const LONGEST_GOAL: usize = 1 << 16;
+
 const CUT: &str = " [...]";
 
 /// Keeps strings; formats other values as JSON.

@@ -12,7 +12,7 @@ use super::client::{Client, Described};
 use super::settings::AppWorldConfig;
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
-use crate::environments::text::{cut, plain};
+use crate::environments::text::{LONGEST_GOAL, cut, plain};
 use turnwise_env::task_files::{Splits, lines};
 
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
@@ -74,6 +74,12 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
             return Err(EnvError::File { path, reason: "is not the name of a task".to_owned() });
         }
         let described = client.task(0, id)?;
+        let length = described.instruction.len();
+        if length > LONGEST_GOAL {
+            let reason =
+                format!("the instruction of task {id} has {length} bytes; at most {LONGEST_GOAL} are read");
+            return Err(ServerError::Answer(reason).into());
+        }
         let mut task = Task::new(id, "appworld", described.instruction);
         // Equal instructions with different names are different tasks.
         task.metadata.insert("task_id".into(), id.into());

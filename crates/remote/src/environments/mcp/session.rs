@@ -17,6 +17,8 @@ use crate::environments::error::ServerError;
 use crate::http::{Proxies, build, client_builder, seconds};
 
 const PAGES: usize = 100;
+/// Maximum size of all tools as JSON; the policy's prompts contain them.
+const TOOL_BYTES: usize = 4 << 20;
 
 const GOODBYE: Duration = Duration::from_secs(10);
 
@@ -108,16 +110,22 @@ impl Caller {
     /// Returns the server's tools as JSON, in MCP's format.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
-        let mut cursor = None;
+        let (mut cursor, mut bytes) = (None, 0);
         for _ in 0..PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let page =
                 timeout(self.limit, self.peer.list_tools(Some(page))).await.map_err(|_| self.late())?;
             let page = page.map_err(|error| self.failed(&error))?;
             for tool in page.tools {
-                tools.push(
-                    serde_json::to_value(tool).map_err(|error| ServerError::Answer(error.to_string()))?,
-                );
+                let text = serde_json::to_string(&tool);
+                let text = text.map_err(|error| ServerError::Answer(error.to_string()))?;
+                bytes += text.len();
+                if bytes > TOOL_BYTES {
+                    let reason = format!("its list of tools has more than {TOOL_BYTES} bytes");
+                    return Err(ServerError::Answer(reason));
+                }
+                let tool = serde_json::from_str(&text);
+                tools.push(tool.map_err(|error| ServerError::Answer(error.to_string()))?);
             }
             cursor = page.next_cursor;
             if cursor.is_none() {

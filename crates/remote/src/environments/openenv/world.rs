@@ -20,7 +20,7 @@ use crate::environments::address::{addresses, below};
 use crate::environments::demonstrations::{demonstrate, keep};
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
-use crate::environments::text::{cut, plain};
+use crate::environments::text::{LONGEST_GOAL, cut, plain};
 use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
@@ -142,7 +142,13 @@ fn read_description(
     let about = get("metadata")?;
     let text = |key: &str| about.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
     let name = if text("name").is_empty() { "openenv".to_owned() } else { text("name") };
-    Ok(Description { schema, name, about: text("description") })
+    let about = text("description");
+    // It becomes the goal of every task.
+    if about.len() > LONGEST_GOAL {
+        let reason = format!("its description has {} bytes; at most {LONGEST_GOAL} are read", about.len());
+        return Err(ServerError::Answer(reason));
+    }
+    Ok(Description { schema, name, about })
 }
 
 fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
