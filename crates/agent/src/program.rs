@@ -12,6 +12,8 @@ use turnwise_env::process::group::Group;
 use crate::inbox::Inbox;
 
 const STDERR: usize = 4096;
+/// Longer lines of stdout are read in pieces of this many bytes.
+const LINE: u64 = 1 << 20;
 
 /// How to start an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl Program {
                 let mut stdout = BufReader::new(stdout);
                 let mut line = Vec::new();
                 // Libraries may print bytes that are not UTF-8.
-                while matches!(stdout.read_until(b'\n', &mut line), Ok(1..)) {
+                while matches!(stdout.by_ref().take(LINE).read_until(b'\n', &mut line), Ok(1..)) {
                     inbox.line(&String::from_utf8_lossy(&line));
                     line.clear();
                 }
