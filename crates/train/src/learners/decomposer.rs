@@ -253,7 +253,6 @@ impl RunTurnRd {
             .filter(|&index| (self.replay.round(index), self.replay.id(index) >> 32) <= now);
         metrics.set("turnrd/replay", made.count() as f64);
         metrics.set("turnrd/round", f64::from(round));
-        metrics.set("turnrd/replay_torn_bytes", self.replay.health().torn_bytes as f64);
         metrics.set("turnrd/replay_corrupt", self.replay.health().corrupt.len() as f64);
         if !(step + 1).is_multiple_of(self.settings.round_steps) {
             return Ok(());
