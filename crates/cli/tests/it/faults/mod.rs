@@ -56,6 +56,12 @@ fn run(folder: &Path, arguments: &[&str], fault: Option<(Fault, usize)>) -> Ende
     supervisor::run(&mut command, folder, fault).unwrap()
 }
 
+/// Returns true for a write to a file that records are appended to.
+fn grows(operation: &Operation) -> bool {
+    let path = operation.path.to_string_lossy();
+    operation.kind == Kind::Write && (is_of_kind(&path, "bin") || is_of_kind(&path, "jsonl"))
+}
+
 /// Returns the kind of an operation and its path with every number replaced by 0.
 fn kind_of(operation: &Operation) -> (Kind, String) {
     let path = operation.path.to_string_lossy();
@@ -224,10 +230,12 @@ fn survives(scenario: &Scenario) {
     assert!(ended.status.success(), "{}", ended.errors);
     let expected = (scenario.outcome)(straight.path());
     let all = std::env::var("TURNWISE_FAULTS").is_ok_and(|value| value == "all");
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
     let mut tries = Vec::new();
     for (at, operation) in ended.operations.iter().enumerate() {
-        if all || seen.insert(kind_of(operation)) {
+        let before: usize = *seen.entry(kind_of(operation)).and_modify(|count| *count += 1).or_default();
+        // The first write to a file that grows may be its header, and the second its first record.
+        if all || before == 0 || before == 1 && grows(operation) {
             let fits = |fault: &Fault| *fault != Fault::Fills || operation.kind == Kind::Write;
             let fitting = FAULTS.into_iter().filter(fits);
             // The faults take turns.
