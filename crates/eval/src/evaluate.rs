@@ -118,6 +118,10 @@ pub struct Evaluation {
     /// Number of tasks that failed in the environment or sampler; no other field counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
+    /// Number of episodes that failed in the environment or sampler and were played again, with
+    /// other random numbers; only the last attempt counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resampled: usize,
     /// Number of tasks that ended because the next prompt exceeded the context
     /// (`rollout.max_model_len`).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -173,18 +177,18 @@ pub fn evaluate_with<S: Sampler + Send>(
         runner.finish(config, &mut trajectories);
         trajectories
     };
-    let (last, all, trials) = if settings.agent == Agent::Reflexion {
+    let (last, all, trials, resampled) = if settings.agent == Agent::Reflexion {
         let played = reflexion::play(runner, &rollout, &panel.tasks, settings.trials, samplers, &mut tick)?;
-        let played = played.ok_or(EvalError::Interrupted)?;
+        let (played, resampled) = played.ok_or(EvalError::Interrupted)?;
         let trials = trials_of(&played, settings.trials);
         let played: Vec<Vec<Trajectory>> = played.into_iter().map(scaled).collect();
         let last = played.iter().filter_map(|trials| trials.last().cloned()).collect();
-        (last, Some(played.into_iter().flatten().collect()), trials)
+        (last, Some(played.into_iter().flatten().collect()), trials, resampled)
     } else {
         let jobs: Vec<Job> =
             panel.tasks.iter().enumerate().map(|(group, task)| Job::new(task.clone(), group, 0)).collect();
         let played = runner.play(&rollout, &jobs, samplers, &mut tick)?.ok_or(EvalError::Interrupted)?;
-        (scaled(played.trajectories), None, Vec::new())
+        (scaled(played.trajectories), None, Vec::new(), played.resampled)
     };
     let seconds = started.elapsed().as_secs_f64();
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =
@@ -197,6 +201,7 @@ pub fn evaluate_with<S: Sampler + Send>(
     let mut evaluation = summarise(&last, panel, settings.temperature, config.seed, seconds);
     evaluation.agent = settings.agent;
     evaluation.trials = trials;
+    evaluation.resampled = resampled;
     if panel.tasks.iter().any(|task| task.scenario().is_some()) {
         let split = runner.world.task_set().tasks(&panel.split).map_err(TrainError::from)?;
         evaluation.scenarios = scenarios_of(&last, &split);
@@ -266,6 +271,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
             / trajectories.len().max(1) as f64,
         metrics: metrics_of(&trajectories),
         failed: played.len() - trajectories.len(),
+        resampled: 0,
         overflowed: trajectories.iter().filter(|trajectory| is_overflow(trajectory)).count(),
         invalid_action_frac: turns().filter(|turn| !turn.valid).count() as f64 / count,
         inadmissible_rate: inadmissible_rate(turns()),

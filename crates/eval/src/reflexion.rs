@@ -13,7 +13,7 @@ const MEMORY: usize = 3;
 const REFLECTION_TOKENS: usize = 256;
 
 /// Plays each task until it is solved, at most `trials` times; a task whose environment failed is
-/// not retried. Returns each task's trials; `None` if stopped.
+/// not retried. Returns each task's trials, and the number of resampled episodes; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -21,10 +21,11 @@ pub(crate) fn play<S: Sampler + Send>(
     trials: usize,
     samplers: &mut [S],
     tick: &mut impl FnMut(&RolloutProgress),
-) -> Result<Option<Vec<Vec<Trajectory>>>, EvalError> {
+) -> Result<Option<(Vec<Vec<Trajectory>>, usize)>, EvalError> {
     let mut played: Vec<Vec<Trajectory>> = vec![Vec::new(); tasks.len()];
     let mut notes: Vec<Vec<String>> = vec![Vec::new(); tasks.len()];
     let mut open: Vec<usize> = (0..tasks.len()).collect();
+    let mut resamples = 0;
     for trial in 0..trials {
         let jobs: Vec<Job> = open
             .iter()
@@ -34,7 +35,8 @@ pub(crate) fn play<S: Sampler + Send>(
             })
             .collect();
         let played_now = runner.play(rollout, &jobs, samplers, &mut *tick)?;
-        let Some(Played { trajectories, .. }) = played_now else { return Ok(None) };
+        let Some(Played { trajectories, resampled }) = played_now else { return Ok(None) };
+        resamples += resampled;
         // Failures of the environment need no reflection.
         let failed: Vec<Trajectory> = trajectories
             .iter()
@@ -56,7 +58,7 @@ pub(crate) fn play<S: Sampler + Send>(
             notes[*index].extend(reflection);
         }
     }
-    Ok(Some(played))
+    Ok(Some((played, resamples)))
 }
 
 fn preamble(notes: &[String]) -> String {

@@ -30,6 +30,9 @@ fn seen(text: &str) -> Observation {
 impl Environment for Door {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         self.turns = 0;
+        if task.id == "cellar" {
+            return Err(EnvError::Other("it is locked".into()));
+        }
         Ok(seen(&format!("There is a door. {}", task.goal)))
     }
 
@@ -141,17 +144,27 @@ fn play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) -> Play
 }
 
 fn try_to_play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) -> Result<Played, EvalError> {
+    play_tasks(agent, trials, chat, context, tasks())
+}
+
+fn play_tasks(
+    agent: Agent,
+    trials: usize,
+    chat: Option<&str>,
+    context: usize,
+    tasks: Vec<Task>,
+) -> Result<Played, EvalError> {
     let tokenizer = Arc::new(tokenizer(chat));
     let (mut config, registries) = (Config::default(), Registries::builtin());
     agent.configure(&mut config, &registries).unwrap();
     config.rollout.max_model_len = context;
     let stop = AtomicBool::new(false);
-    let house = Dataset::new(|| Door { turns: 0 }).split("test", tasks());
+    let house = Dataset::new(|| Door { turns: 0 }).split("test", tasks.clone());
     let runner =
         EnvRunner::new(&config, &registries, World::of_tasks(Arc::new(house)), Arc::clone(&tokenizer), None)?;
     let settings =
         PlaySettings { config: &config, runner: &runner, temperature: 0.0, agent, trials, stop: &stop };
-    let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks: tasks(), hash: "h".into() };
+    let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks, hash: "h".into() };
     let script = || Script { tokenizer: &tokenizer, waiting: Vec::new(), next: 0, prompts: Vec::new() };
     let mut scripts = [script(), script()];
     let (evaluation, trajectories) = evaluate_with(&settings, &panel, &mut scripts, |_| {})?;
@@ -196,6 +209,19 @@ fn reflexion_tries_again_with_what_it_learnt() {
         assert_eq!(json["agent"], "reflexion");
         assert_eq!(json["trials"][1]["success"]["successes"], 2);
         assert_eq!(serde_json::from_value::<Evaluation>(json).unwrap(), evaluation);
+    }
+}
+
+#[test]
+fn episodes_that_are_played_again_are_counted() {
+    let tasks = [tasks(), vec![Task::new("cellar", "door", "Leave the cellar.")]].concat();
+    for agent in [Agent::React, Agent::Reflexion] {
+        let (evaluation, ..) = play_tasks(agent, 2, Some(CHATML), 8192, tasks.clone()).unwrap();
+        let resamples = usize::try_from(Config::default().rollout.max_resamples).unwrap();
+        assert_eq!((evaluation.failed, evaluation.resampled), (1, resamples), "{agent:?}");
+        assert_eq!(evaluation.success.trials, 3);
+        let (evaluation, ..) = play(agent, 2, Some(CHATML), 8192);
+        assert_eq!((evaluation.failed, evaluation.resampled), (0, 0));
     }
 }
 

@@ -421,6 +421,12 @@ pub(crate) fn table(result: &Evaluation) -> String {
             result.failed
         ));
     }
+    if result.resampled > 0 {
+        text.push_str(&format!(
+            "  {} episodes failed and were played again with other random numbers\n",
+            result.resampled
+        ));
+    }
     if result.overflowed > 0 {
         text.push_str(&format!(
             "  {} tasks ended because their next prompt did not fit rollout.max_model_len\n",
@@ -457,6 +463,9 @@ mod tests {
         let long = Evaluation { overflowed: 2, ..result.clone() };
         assert!(table(&long).contains("2 tasks ended because their next prompt did not fit"));
         assert!(!table(&result).contains("did not fit"));
+        let repeated = Evaluation { resampled: 4, ..result.clone() };
+        assert!(table(&repeated).contains("4 episodes failed and were played again"));
+        assert!(!table(&result).contains("played again"));
         let whole = Evaluation { failed: 0, ..result };
         assert!(
             !table(&whole).contains("failed") && !crate::ui::one_line("step 1", &whole).contains("failed")

@@ -61,6 +61,7 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     let complete = draws.iter().all(|draw| !draw.outcomes.is_empty());
     let outcomes = draws.iter().filter(|_| complete).flat_map(|draw| draw.outcomes.iter().cloned()).collect();
     let failed = draws.iter().map(|draw| draw.failed).sum();
+    let resampled = draws.iter().map(|draw| draw.resampled).sum();
     let overflowed = draws.iter().map(|draw| draw.overflowed).sum();
     let first = draws.into_iter().next().ok_or("there is no evaluation to average")?;
     Ok(Evaluation {
@@ -68,6 +69,7 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
         kinds,
         mean_turns: weighted(&turns),
         failed,
+        resampled,
         overflowed,
         outcomes: Outcomes(outcomes),
         ..first

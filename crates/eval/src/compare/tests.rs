@@ -37,6 +37,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
         mean_return: 0.0,
         metrics: BTreeMap::new(),
         failed: 0,
+        resampled: 0,
         overflowed: 0,
         invalid_action_frac: 0.0,
         inadmissible_rate: Some(0.0),
