@@ -71,7 +71,10 @@ def outcome(runs):
             found[name] = [timeless(json.loads(line)) for line in path.read_text().splitlines()]
         elif "eval" in parts and name.endswith(".json"):
             found[name] = timeless(json.loads(path.read_text()))
-        elif name.endswith((".safetensors", "state.json", ".jsonl.zst")):
+        elif name.endswith("state.json"):
+            # The base is named by its absolute path, and the folders have random names.
+            found[name] = path.read_text().replace(str(runs.parent), "")
+        elif name.endswith((".safetensors", ".jsonl.zst")):
             found[name] = path.read_bytes()
     return found
 
@@ -318,7 +321,7 @@ class Streams:
 
 
 def question(port, prompt, stream):
-    body = {"model": "model", "messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": 60}
+    body = {"model": "model", "messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": 400}
     return urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body | {"stream": stream}).encode(),
         {"content-type": "application/json"},

@@ -28,7 +28,7 @@ import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WORDS = ["red", "blue", "black", "white"]
-TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+TEMPLATE = "{% for m in messages %}{{ m.content }}~\n{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 
 
 def reward(text, word):
@@ -237,6 +237,13 @@ def openenv(port):
 def template():
     path = pathlib.Path("model/tokenizer_config.json")
     path.write_text(json.dumps({"chat_template": TEMPLATE, "model_max_length": 512}))
+    # A message ends with a sign that no text has, as a special token.
+    tokenizer, config = pathlib.Path("model/tokenizer.json"), pathlib.Path("model/generation_config.json")
+    content = json.loads(tokenizer.read_text())
+    end = {"id": content["model"]["vocab"]["~"], "content": "~", "special": True}
+    end |= {key: False for key in ("single_word", "lstrip", "rstrip", "normalized")}
+    tokenizer.write_text(json.dumps(content | {"added_tokens": [*content["added_tokens"], end]}))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token_id": end["id"]}))
 
 
 def main():
