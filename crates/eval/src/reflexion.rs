@@ -12,8 +12,11 @@ const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
+/// Each task's trials, and the number of resampled episodes.
+type Trials = (Vec<Vec<Trajectory>>, usize);
+
 /// Plays each task until it is solved, at most `trials` times; a task whose environment failed is
-/// not retried. Returns each task's trials, and the number of resampled episodes; `None` if stopped.
+/// not retried. Returns `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -21,7 +24,7 @@ pub(crate) fn play<S: Sampler + Send>(
     trials: usize,
     samplers: &mut [S],
     tick: &mut impl FnMut(&RolloutProgress),
-) -> Result<Option<(Vec<Vec<Trajectory>>, usize)>, EvalError> {
+) -> Result<Option<Trials>, EvalError> {
     let mut played: Vec<Vec<Trajectory>> = vec![Vec::new(); tasks.len()];
     let mut notes: Vec<Vec<String>> = vec![Vec::new(); tasks.len()];
     let mut open: Vec<usize> = (0..tasks.len()).collect();
