@@ -42,6 +42,8 @@ def write_tasks():
             for number in range(count):
                 word = WORDS[zlib.crc32(f"{split} {number}".encode()) % len(WORDS)]
                 line = {"id": f"{split}/{number}", "seed": number, "kind": "word", "goal": f"say {word}", "word": word}
+                # Tasks with the same text would be the same task, and those of training and tests must differ.
+                line["goal"] += f", {split} task {number}"
                 out.write(json.dumps(line) + "\n")
 
 
