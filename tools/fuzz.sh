@@ -3,7 +3,7 @@
 #
 #   tools/fuzz.sh [SECONDS] [TARGET..]     one round; SECONDS is the time of each target (default 15: five minutes in all)
 #   tools/fuzz.sh table                    what all rounds have done, by target
-#   tools/fuzz.sh minimize                 replaces fuzz/corpus by a minimal set of it and what was found
+#   tools/fuzz.sh minimize                 adds to fuzz/corpus the inputs that were found and reach the most new code
 #
 # Without targets all are run. It needs a nightly toolchain. Inputs that reach new code go to FOUND/TARGET, a line of each round to
 # FOUND/record.tsv, and inputs that crash to FOUND/crashes. A crash that is fixed becomes a seed in fuzz/corpus/TARGET.
@@ -65,16 +65,17 @@ if [[ ${1:-} == minimize ]]; then
     for file in fuzz_targets/*.rs; do
         target=$(basename "$file" .rs)
         [[ -d $found/$target ]] || continue
-        # Short inputs first: of those that reach the same code libFuzzer keeps the first, and in the repository they are small.
-        # Seeds that a person named stay.
+        # Of the fewest short inputs that reach the same code, those that add most: libFuzzer finds them first, and in the
+        # repository they are few. Seeds that a person named stay.
         rm -rf "$found/minimal" && mkdir "$found/minimal"
-        "$programs/$target" "${options[@]}" -max_len="${TURNWISE_FUZZ_LONGEST:-2048}" -merge=1 "$found/minimal" "corpus/$target" \
-            "$found/$target" >"$found/$target.merge.log" 2>&1
+        "$programs/$target" "${options[@]}" -max_len="${TURNWISE_FUZZ_LONGEST:-160}" -use_counters=0 -set_cover_merge=1 \
+            "$found/minimal" "corpus/$target" "$found/$target" >"$found/$target.merge.log" 2>&1
         find "corpus/$target" -regextype posix-extended -regex '.*/[0-9a-f]{40}' -delete
-        for input in "$found/minimal/"*; do
+        find "$found/minimal" -type f -printf '%T@ %p\n' | sort -n | sed -n "1,${TURNWISE_FUZZ_SEEDS:-12}p" | cut -d ' ' -f 2 >"$found/chosen"
+        while read -r input; do
             [[ -n $(find "corpus/$target" -type f -size "$(stat -c %s "$input")c" -exec cmp -s "$input" {} \; -print -quit) ]] \
                 || cp "$input" "corpus/$target/"
-        done
+        done <"$found/chosen"
         printf '%-20s %5d seeds, %7d bytes\n' "$target" "$(find "corpus/$target" -type f | wc -l)" \
             "$(find "corpus/$target" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')"
     done
