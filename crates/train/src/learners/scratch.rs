@@ -39,6 +39,15 @@ pub(crate) fn scratch_parts(
         observer.event(Event::Demonstrations { played, total });
         ControlFlow::Continue(())
     })?;
+    if demonstrations.failed > 0 {
+        let failure = demonstrations.failure.as_deref().unwrap_or_default();
+        observer.event(Event::Note(format!(
+            "warning: {} of {total} episodes for the tokenizer failed in the environment, so that it may differ from that of \
+             other runs; the first: {}",
+            demonstrations.failed,
+            failure.trim()
+        )));
+    }
     let text = |demonstration: &Demonstration| {
         let mut text = text_of(demonstration, template);
         if config.prompt.compact_after.is_some() {
