@@ -19,8 +19,8 @@ They run only if named.
 | mcp-http, openenv | the run, or the environment's server |
 
 A killed run or sweep is resumed until it finishes, and a killed server is started again. Weights, optimizer, trajectories,
-evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics say
-that episodes were lost with a program or server, only the names of the files must be equal. A run that stops by itself gives one
+evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics or
+the output say that episodes were lost with a program or server, only the names of the files must be equal. A run that stops by itself gives one
 error. No program outlives its run by more than ten seconds. Exits with 1 at the first difference.
 """
 
@@ -187,9 +187,10 @@ class Training:
             return outcome(folder / "runs"), time.monotonic() - begun
 
     def killed_until_done(self, draws, length, most):
-        """Returns the outcome of a run that was killed repeatedly, the number of kills, and whether something else than the run
-        was killed. Episodes may then end with an error, and the run continues with other numbers."""
-        kills, foreign = 0, False
+        """Returns the outcome of a run that was killed repeatedly, the number of kills, whether something else than the run was
+        killed, and whether demonstrations were lost. Episodes may end with an error if something else was killed, and the run
+        continues with other numbers."""
+        kills, foreign, missing = 0, False, False
         with self.folder() as (folder, server):
             for number in range(1000):
                 resumes = (folder / self.scene["begun"]).exists()
@@ -206,6 +207,8 @@ class Training:
                     foreign |= other
                 _, errors = process.communicate()
                 assert "panicked" not in errors, errors
+                # The line about demonstrations counts those that ended with their server.
+                missing |= "failed in the environment" in errors
                 self.ended(programs)
                 if process.returncode == 0 and (kills >= most or self.finished(folder)):
                     break
@@ -215,7 +218,7 @@ class Training:
                 assert stopped in (False, 1), errors
             else:
                 raise SystemExit("it does not finish")
-            return outcome(folder / "runs"), kills, foreign
+            return outcome(folder / "runs"), kills, foreign, missing
 
     def ended(self, programs):
         """Waits for programs to end."""
@@ -390,12 +393,12 @@ def main():
         expected, length = training.straight()
         done = runs = losses = 0
         while done < share:
-            found, kills, foreign = training.killed_until_done(draws, length, min(8, share - done))
+            found, kills, foreign, missing = training.killed_until_done(draws, length, min(8, share - done))
             # SIGINT and SIGTERM write an extra checkpoint, which displaces an older one of those that are kept. The last one of a
             # phase is always kept.
             others = {name for name in found.keys() ^ expected.keys() if "/checkpoints/" in name}
             names = (expected.keys() | found.keys()) - others
-            if lost := foreign and lost_episodes(list(found.values())):
+            if lost := foreign and (missing or lost_episodes(list(found.values()))):
                 names = {name for name in names if (name in expected) != (name in found)}
             differ = sorted(name for name in names if expected.get(name) != found.get(name))
             if differ:
